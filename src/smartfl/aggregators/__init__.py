@@ -1,0 +1,1 @@
+"""Aggregation rules, one small file each."""

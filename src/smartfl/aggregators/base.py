@@ -1,0 +1,74 @@
+"""What every rule shares: screening first, then its formula."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from smartfl.errors import UserError
+from smartfl.screening import screened
+from smartfl.types import Aggregate, NeedsProxy, Server, Updates
+
+
+class Aggregator(ABC):
+    """A rule: ``aggregate`` holds the formula; calling the rule screens the updates first.
+
+    So ``Krum(f=2)(Updates.of(x)).vector`` is safe on any array, and a client that sends NaN gives the same
+    result as one that is absent.  Rules are dataclasses; their fields are the settings a TOML file may name.
+    """
+
+    needs_proxy: ClassVar[NeedsProxy] = "no"
+
+    def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
+        if updates.dropped is None:
+            return screened(self.aggregate, updates, server)
+        return self.aggregate(updates, server)
+
+    @abstractmethod
+    def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
+        """The rule itself, on screened updates with at least one row."""
+
+    def tolerates(self, n: int) -> int | None:
+        """How many bad rows of ``n`` the rule is valid for; None where no number is known."""
+        return 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rule carries from round to round: tensors and JSON values."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up the state again."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
+
+
+def weighted(updates: Updates, p: Tensor, **info: float) -> Aggregate:
+    """The aggregate Σ p_i w_i, buffers mixed with the same weights."""
+    p = p.to(torch.float64)
+    return Aggregate(updates.mix(p), p, info)
+
+
+def byzantine_count(
+    setting: str, given: int | None, fraction: float | None, updates: Updates, most: int
+) -> tuple[int, tuple[str, ...]]:
+    """How many attackers to assume among these rows, and an event if that had to be capped.
+
+    An explicit number outside validity is the user's mistake.  A number derived from a fraction is capped at
+    ``most``, as a random cohort may hold more attackers than the rule can bear.  Clients that screening
+    refused are certainly faulty and come off the number.
+    """
+    n, refused = len(updates), len(updates.dropped or ())
+    if given is not None:
+        count = max(0, given - refused)
+        if count > most:
+            if refused == 0:
+                raise UserError(f"{setting} = {given} is too large for {n} clients: at most {max(most, 0)}")
+            return max(most, 0), (f"{setting} = {given} capped to {max(most, 0)}: {n} clients were left",)
+        return count, ()
+    count = max(0, round((fraction or 0.0) * (n + refused)) - refused)
+    if count > most:
+        return max(most, 0), (f"{setting} = {count} capped to {max(most, 0)} for {n} clients",)
+    return count, ()

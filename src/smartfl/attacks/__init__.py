@@ -1,0 +1,1 @@
+"""Attacks, one small file each."""

@@ -1,0 +1,1 @@
+"""Client algorithms: what a client does between receiving the global model and sending its own."""

@@ -1,0 +1,1 @@
+"""Executors: who trains a cohort, one after another or in worker processes."""

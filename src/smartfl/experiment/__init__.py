@@ -1,0 +1,1 @@
+"""Experiments: the schema, TOML files, and the presets of the paper."""

@@ -1,0 +1,1 @@
+"""Architectures, one small file each."""

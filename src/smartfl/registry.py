@@ -1,0 +1,123 @@
+"""Names become objects through entry points, so a third-party package adds a rule without a change here.
+
+    [project.entry-points."smartfl.aggregators"]
+    my_rule = "my_package.rules:MyRule"
+
+A name with a colon is a dotted path ("my_module:MyModel") and needs no registration at all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, cast
+
+from pydantic import ConfigDict, ValidationError, create_model
+
+from smartfl.errors import UserError
+
+Kind = Literal["aggregators", "attacks", "clients", "datasets", "models", "partitions"]
+KINDS: tuple[Kind, ...] = typing.get_args(Kind)
+
+
+@cache
+def _entries(kind: Kind) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=f"smartfl.{kind}")}
+
+
+def names(kind: Kind) -> list[str]:
+    """Every registered name of a kind, sorted."""
+    return sorted(_entries(kind))
+
+
+def resolve(kind: Kind, name: str) -> Callable[..., Any]:
+    """The factory behind a name or a dotted path ``module:attribute``."""
+    entry = _entries(kind).get(name)
+    singular = kind.removesuffix("s")
+    if entry is not None:
+        try:
+            return cast(Callable[..., Any], entry.load())
+        except ImportError as error:
+            raise UserError(f"{singular} '{name}' cannot be loaded: {error}") from error
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            found = import_module(module)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError) as error:
+            raise UserError(f"{singular} '{name}' cannot be loaded: {error}") from error
+        return cast(Callable[..., Any], found)
+    raise UserError(f"{singular} '{name}' is unknown; accepted: {', '.join(names(kind))}, or module:name")
+
+
+def parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The named parameters of a factory."""
+    return {
+        k: p
+        for k, p in inspect.signature(factory).parameters.items()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+
+
+def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    target = factory.__init__ if inspect.isclass(factory) else factory
+    return typing.get_type_hints(target)
+
+
+def build(
+    kind: Kind,
+    name: str,
+    settings: Mapping[str, Any],
+    setting: str = "",
+    context: Mapping[str, Any] | None = None,
+) -> Any:
+    """Call the factory behind ``name`` with validated ``settings``.
+
+    ``context`` holds what the caller supplies (labels, input shape, …) where the factory asks for it by name.
+    A setting called ``rule`` that is a table with a ``name`` is built first: that is how wrappers nest.
+    ``setting`` is the table's name in error messages.
+    """
+    factory = resolve(kind, name)
+    accepted = parameters(factory)
+    supplied = {k: v for k, v in (context or {}).items() if k in accepted}
+    free = {k: p for k, p in accepted.items() if k not in supplied}
+    given = dict(settings)
+    if isinstance(inner := given.get("rule"), Mapping):
+        table = {k: v for k, v in inner.items() if k != "name"}
+        if "name" not in inner:
+            raise UserError(f"{setting}.rule needs a name")
+        given["rule"] = build(kind, inner["name"], table, f"{setting}.rule", context)
+    hints = _hints(factory)
+    fields: dict[str, Any] = {
+        k: (hints.get(k, Any), ... if p.default is p.empty else p.default) for k, p in free.items()
+    }
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
+    config = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True, strict=False)
+    model = create_model(f"{name} settings", __config__=config, **fields)
+    try:
+        checked = model.model_validate(given)
+    except ValidationError as error:
+        raise UserError(explain(error, setting, list(free))) from error
+    values = {k: getattr(checked, k) for k in checked.model_fields_set}
+    try:
+        return factory(**supplied, **values)
+    except UserError as error:
+        raise UserError(f"{setting}: {error}" if setting else str(error)) from error
+
+
+def explain(error: ValidationError, setting: str, accepted: list[str] | None = None) -> str:
+    """A validation error as one sentence that names the setting and what is accepted."""
+    first = error.errors()[0]
+    where = ".".join([setting, *map(str, first["loc"])] if setting else map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        known = f"; accepted: {', '.join(accepted)}" if accepted else ""
+        return f"{where} is not a setting{known}"
+    if first["type"] == "missing":
+        return f"{where} is required"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{where} = {first['input']!r}: {message[:1].lower()}{message[1:]}"

@@ -1,0 +1,90 @@
+"""Refuse rows that no rule may see: 0 · NaN = NaN, so a bad row poisons a weighted sum even at weight 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from smartfl.flat import FlatSpec
+from smartfl.types import Aggregate, Dropped, Server, Updates
+
+
+def screen(updates: Updates) -> Updates:
+    """The valid clients of ``updates``; ``dropped`` says who was refused and why.
+
+    A client is invalid if a value of its row is NaN or ±Inf, a running variance is negative, or its sample
+    count is negative or not finite.  A count of 0 is legal.
+    """
+    if updates.dropped is not None:
+        return updates
+    reasons: dict[int, str] = {}
+    # A row's sum in float64 is finite iff all its float32 values are: one pass, no (n, d) temporary.
+    totals = updates.matrix.sum(dim=1, dtype=torch.float64)
+    for i in torch.nonzero(~torch.isfinite(totals)).flatten().tolist():
+        row = updates.matrix[i]
+        if not torch.isfinite(row).all():
+            where = int(torch.nonzero(~torch.isfinite(row))[0])
+            reasons[i] = f"value {where} of its model is {row[where].item()}"
+    for where_var in updates.spec.variances:
+        negative = (updates.matrix[:, where_var] < 0).any(dim=1)
+        for i in torch.nonzero(negative).flatten().tolist():
+            reasons.setdefault(i, "a running variance is negative")
+    counts = updates.num_examples
+    for i in torch.nonzero(~torch.isfinite(counts) | (counts < 0)).flatten().tolist():
+        reasons.setdefault(i, f"its sample count is {counts[i].item():g}")
+    dropped = tuple(Dropped(updates.ids[i], reasons[i]) for i in sorted(reasons))
+    if not reasons:
+        return replace(updates, dropped=())
+    return replace(updates.select([i for i in range(len(updates)) if i not in reasons]), dropped=dropped)
+
+
+def collect(
+    rows: Mapping[int, Tensor],
+    num_examples: Mapping[int, float],
+    origin: Tensor,
+    spec: FlatSpec,
+    num_steps: Mapping[int, int] | None = None,
+) -> Updates:
+    """Screened updates from rows that may not even have the right length (what arrives over a network)."""
+    wrong = {i: len(row) for i, row in rows.items() if row.ndim != 1 or len(row) != spec.size}
+    ids = sorted(set(rows) - set(wrong))
+    matrix = torch.stack([rows[i] for i in ids]) if ids else origin.new_zeros((0, spec.size))
+    updates = screen(
+        Updates.of(
+            matrix,
+            [float(num_examples[i]) for i in ids],
+            origin,
+            num_steps=[1 if num_steps is None else num_steps[i] for i in ids],
+            ids=ids,
+            spec=spec,
+        )
+    )
+    refused = [Dropped(i, f"its model has {k} values, {spec.size} expected") for i, k in wrong.items()]
+    both = sorted([*(updates.dropped or ()), *refused], key=lambda d: d.id)
+    return replace(updates, dropped=tuple(both))
+
+
+def screened(
+    rule: Callable[[Updates, Server | None], Aggregate], updates: Updates, server: Server | None
+) -> Aggregate:
+    """Screen, run ``rule`` on the survivors, and give the refused clients weight 0 in the result.
+
+    With no survivor the global model stays as it was.
+    """
+    clean = screen(updates)
+    dropped = clean.dropped or ()
+    if len(clean) == 0:
+        zeros = torch.zeros(len(updates), dtype=torch.float64)
+        event = f"no valid client among {len(updates)}: the global model is kept"
+        return Aggregate(updates.origin.clone(), zeros, events=(event,), dropped=dropped)
+    result = rule(clean, server)
+    coefficients = result.coefficients
+    if coefficients is not None and len(clean) < len(updates):
+        place = {client: i for i, client in enumerate(updates.ids)}
+        full = coefficients.new_zeros(len(updates))
+        full[[place[client] for client in clean.ids]] = coefficients
+        coefficients = full
+    return replace(result, coefficients=coefficients, dropped=dropped)
