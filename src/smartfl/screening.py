@@ -67,9 +67,7 @@ def collect(
     return replace(updates, dropped=tuple(both))
 
 
-def screened(
-    rule: Callable[[Updates, Server | None], Aggregate], updates: Updates, server: Server | None
-) -> Aggregate:
+def screened(rule: Callable[[Updates, Server | None], Aggregate], updates: Updates, server: Server | None) -> Aggregate:
     """Screen, run ``rule`` on the survivors, and give the refused clients weight 0 in the result.
 
     With no survivor the global model stays as it was.

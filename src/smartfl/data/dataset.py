@@ -133,9 +133,7 @@ class Dataset:
     def __post_init__(self) -> None:
         for part, labels in (("train", self.train_labels), ("test", self.test_labels)):
             if len(getattr(self, part)) != len(labels):
-                raise ValueError(
-                    f"{self.name}: {len(getattr(self, part))} {part} samples, {len(labels)} labels"
-                )
+                raise ValueError(f"{self.name}: {len(getattr(self, part))} {part} samples, {len(labels)} labels")
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
                 raise ValueError(f"{self.name}: {part} labels must lie in 0 … {self.num_classes - 1}")
 
