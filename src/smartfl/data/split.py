@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from smartfl.errors import UserError
 from smartfl.rng import numpy_stream
 
 Index = np.ndarray[Any, np.dtype[np.int64]]
@@ -22,4 +23,6 @@ def stratified_split(labels: Index, name: str, test_share: float = 0.2) -> tuple
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         test[rng.permutation(members)[: round(test_share * len(members))]] = True
+    if not test.any():
+        raise UserError(f"{name}: {len(labels)} samples are too few to set some aside for testing; give a test part")
     return np.flatnonzero(~test), np.flatnonzero(test)
