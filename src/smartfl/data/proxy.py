@@ -18,7 +18,7 @@ def proxy_profile(total: int, classes: int, imbalance: float) -> list[int]:
 
     The profile of Meta-Weight-Net (Shu et al. 2019) with the total fixed, in whole numbers by largest remainder.
     ``imbalance`` IF = max/min. A degree is refused when the smallest class is down to one sample and the largest still
-    has less than 90 % of IF: 128 samples of 10 classes carry about 50.
+    has less than 90 % of IF, and no higher degree does better: 128 samples of 10 classes carry about 50.
     """
     if not imbalance >= 1:
         raise UserError(
@@ -29,10 +29,10 @@ def proxy_profile(total: int, classes: int, imbalance: float) -> list[int]:
             f"data.proxy.size = {total} is not accepted with data.proxy.imbalance: at least {classes}, one per class"
         )
     counts = _rounded(total, classes, imbalance)
-    if not _realised(counts, imbalance):
+    if not _realised(counts, imbalance) and imbalance > (largest := _largest(total, classes)):
         raise UserError(
             f"data.proxy.imbalance = {imbalance:g} cannot be realised with {total} samples of {classes} classes; "
-            f"accepted: 1 to {_largest(total, classes)}"
+            f"accepted: 1 to {largest}"
         )
     return counts
 
