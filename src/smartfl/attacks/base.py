@@ -58,14 +58,35 @@ class Attack:
         """Take up the state again."""
 
 
+def observed(updates: Updates, malicious: Tensor) -> Tensor:
+    """(k, P) the benign updates an omniscient attacker goes by; its own honest ones when no benign client is there.
+
+    Rows that screening would refuse are left out: one diverged client must not make the attack NaN.
+    """
+    deltas = updates.deltas
+    finite = torch.isfinite(deltas.sum(dim=1, dtype=torch.float64))
+    benign = ~malicious.to(deltas.device) & finite
+    return deltas[benign if benign.any() else finite]
+
+
+def dots(rows: Tensor, vector: Tensor) -> Tensor:
+    """(k,) float64 ⟨row_i, vector⟩ for ``rows`` (k, P), one row in double precision at a time."""
+    other = vector.to(torch.float64)
+    return torch.stack([row.to(torch.float64) @ other for row in rows])
+
+
 def send(updates: Updates, malicious: Tensor, deltas: Tensor) -> Updates:
     """Updates in which the malicious clients report w^t + ``deltas`` (k, P) or (P,).
 
     Only trainable parameters are altered: negated running variances would be refused by screening, and an attack
-    that is refused is none.
+    that is refused is none.  For the same reason NaN becomes 0 and ±Inf the largest value that cannot overflow.
     """
-    where = torch.nonzero(malicious).flatten()
+    where = torch.nonzero(malicious).flatten().to(updates.matrix.device)
     size = updates.spec.num_parameters
     matrix = updates.matrix.clone()
-    matrix[where, :size] = (updates.origin[:size] + deltas).to(matrix.dtype).expand(len(where), size)
+    limit = torch.finfo(matrix.dtype).max / 4
+    start = updates.origin[:size]
+    rows = (start + deltas.nan_to_num(0.0, limit, -limit).clamp(-limit, limit)).to(matrix.dtype)
+    assert torch.isfinite(rows).all() or not torch.isfinite(start).all(), "poisoned rows must stay finite"
+    matrix[where, :size] = rows.expand(len(where), size)
     return updates.with_matrix(matrix)
