@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities
+
+MEMBERS = torch.tensor([[[2.0, 0, 0]], [[0, 2.0, 0]]])
+
+
+def test_logits_are_averaged_before_the_softmax():
+    """z̄ = (1, 1, 0): e/(2e + 1) = 0.422319."""
+    q = teacher_probabilities(MEMBERS)
+    torch.testing.assert_close(q, torch.tensor([[0.422319, 0.422319, 0.155362]]).double(), atol=1e-6, rtol=0)
+
+
+def test_probabilities_are_averaged_on_request():
+    """softmax(2, 0, 0) = (0.786986, 0.106507, 0.106507); mean with its mirror image 0.446747."""
+    q = teacher_probabilities(MEMBERS, "avg_probs")
+    torch.testing.assert_close(q, torch.tensor([[0.446747, 0.446747, 0.106507]]).double(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("ensemble", "expected"), [("avg_logits", 0.111769), ("avg_probs", 0.146227)])
+def test_divergence_of_a_student_from_both_teachers(ensemble, expected):
+    """Student logits (1, 0, 0) of the spec's example."""
+    loss = distillation_loss(teacher_probabilities(MEMBERS, ensemble), torch.tensor([[1.0, 0, 0]]))
+    assert float(loss) == pytest.approx(expected, abs=1e-6)
+
+
+def test_sharpening_by_one_half_squares():
+    """(0.36, 0.09, 0.01)/0.46 = (0.782609, 0.195652, 0.021739)."""
+    q = teacher_probabilities(torch.tensor([[[0.6, 0.3, 0.1]]]).log(), "avg_probs", sharpening=0.5)
+    torch.testing.assert_close(q, torch.tensor([[0.782609, 0.195652, 0.021739]]).double(), atol=1e-6, rtol=0)
+
+
+def test_the_temperature_flattens():
+    """z̄/2 = (0.5, 0.5, 0): e^0.5/(2 e^0.5 + 1)."""
+    q = teacher_probabilities(MEMBERS, temperature=2.0)
+    e = torch.tensor(0.5, dtype=torch.float64).exp()
+    torch.testing.assert_close(q[0, 0], e / (2 * e + 1))
+
+
+def test_huge_finite_logits_do_not_overflow():
+    members = torch.full((4, 2, 3), 3e38)
+    members[:, :, 0] = 3.3e38
+    for ensemble in ("avg_logits", "avg_probs"):
+        q = teacher_probabilities(members, ensemble, sharpening=0.5)
+        torch.testing.assert_close(q, torch.tensor([[1.0, 0, 0]] * 2).double())
+        assert torch.isfinite(distillation_loss(q, torch.zeros(2, 3)))
+
+
+def test_a_student_that_says_the_same_has_no_loss():
+    z = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    assert float(distillation_loss(teacher_probabilities(z[None]), z)) == pytest.approx(0, abs=1e-6)
