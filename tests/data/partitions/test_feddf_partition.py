@@ -89,3 +89,23 @@ def test_proportions_are_finite_and_sum_to_one(alpha: float) -> None:
     drawn = proportions(alpha, 10, 20_000, np.random.default_rng(0))
     assert np.isfinite(drawn).all()
     np.testing.assert_allclose(drawn.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_sorted_labels_are_shuffled_into_the_blocks() -> None:
+    """Two blocks of ten clients: without a shuffle the first would see classes 0 to 4 only."""
+    labels = np.repeat(np.arange(10), 400)
+    parts = feddf_blocks(labels, 20, 1e6, np.random.default_rng(0), 10)
+    for block in (parts[:10], parts[10:]):
+        assert np.bincount(labels[np.concatenate(block)], minlength=10).min() > 150
+
+
+def test_shares_that_underflow_are_drawn_again() -> None:
+    """α = 1e-6: a share is 0 or 1. Two clients, two classes of 50; whoever has class 0 is full.
+
+    Is the other's share in class 1 zero, 0/0 must restart the attempt: then each client has class 0 in half of the
+    cases (σ = 0.025 for 400). Giving the rest to the last client instead would make that 2/3 for client 0.
+    """
+    labels = np.repeat([0, 1], 50)
+    first = [feddf_blocks(labels, 2, 1e-6, np.random.default_rng(seed), 2)[0] for seed in range(400)]
+    assert all(len(part) == 50 for part in first)
+    assert np.mean([labels[part].max() == 0 for part in first]) == pytest.approx(0.5, abs=0.08)
