@@ -15,4 +15,4 @@ class Uniform(Aggregator):
     """w ← (1/n) Σ w_i, whatever the clients report of their sample counts."""
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
-        return weighted(updates, torch.full((len(updates),), 1 / len(updates), dtype=torch.float64))
+        return weighted(updates, torch.full_like(updates.num_examples, 1 / len(updates)))

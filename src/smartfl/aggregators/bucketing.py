@@ -1,0 +1,82 @@
+"""Bucketing: a rule on the means of random groups of clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, cast
+
+import torch
+
+from smartfl.aggregators.base import Aggregator
+from smartfl.aggregators.wrapper import Wrapper
+from smartfl.errors import UserError
+from smartfl.types import Aggregate, Server, Updates
+
+
+@dataclass(frozen=True)
+class Bucketing(Wrapper):
+    """``rule`` on the ⌈n/s⌉ means of a fresh random partition of the clients into buckets of s.
+
+    Karimireddy, He & Jaggi 2022, "Byzantine-robust learning on heterogeneous datasets via bucketing": the means differ
+    less between each other than the clients do. One attacker spoils its whole bucket, so the rule inside assumes the
+    *same* f among fewer rows: a given f is passed on as it is, a fraction is of the clients and not of the buckets.
+    The permutation comes from the server's generator. A bucket's sample count is its clients' sum, its step count
+    their rounded mean, its id the smallest of theirs. A bucket's coefficient is shared equally by its clients; buffers
+    are averaged like parameters. s = 1 is the rule itself. O(n d) besides the rule.
+    """
+
+    rule: Aggregator
+    size: int = 2
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise UserError(f"size = {self.size} must be 1 or more")
+
+    def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
+        n, server = len(updates), server or Server()
+        order = torch.randperm(n, generator=server.generator, device=server.generator.device).tolist()
+        groups = sorted(sorted(order[i : i + self.size]) for i in range(0, n, self.size))
+        share = torch.zeros((len(groups), n), dtype=torch.float64, device=updates.matrix.device)
+        for bucket, members in enumerate(groups):
+            share[bucket, members] = 1 / len(members)
+        buckets = replace(
+            updates,
+            ids=tuple(updates.ids[members[0]] for members in groups),
+            matrix=_means(updates.matrix, groups),
+            num_examples=(share > 0).to(torch.float64) @ updates.num_examples,
+            num_steps=(share @ updates.num_steps.to(torch.float64)).round().to(torch.int64),
+        )
+        result = self._inside(n + len(updates.dropped or ()), len(updates.dropped or ()))(buckets, server)
+        coefficients = result.coefficients
+        if coefficients is not None:
+            coefficients = share.T @ coefficients.to(share.device, torch.float64)
+        return replace(result, coefficients=coefficients, info={**result.info, "buckets": len(groups)})
+
+    def tolerates(self, n: int) -> int | None:
+        return self._inside(n).tolerates(-(-n // self.size))
+
+    def _inside(self, sent: int, refused: int = 0) -> Aggregator:
+        """The rule with its fraction of ``sent`` clients restated as a fraction of the rows that it will see."""
+        buckets = -(-(sent - refused) // self.size)
+        return _restate_fraction(self.rule, sent / max(1, buckets + refused))
+
+
+def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
+    out = matrix.new_empty((len(groups), matrix.shape[1]))
+    for row, members in zip(out, groups, strict=True):
+        torch.mean(matrix[members], dim=0, out=row)
+    return out
+
+
+def _restate_fraction(rule: Aggregator, ratio: float) -> Aggregator:
+    if not is_dataclass(rule):
+        return rule
+    changes: dict[str, Any] = {}
+    if (fraction := getattr(rule, "fraction", None)) is not None:
+        changes["fraction"] = min(1.0, fraction * ratio)
+    if isinstance(inner := getattr(rule, "rule", None), Aggregator) and not isinstance(rule, Bucketing):
+        restated = _restate_fraction(inner, ratio)
+        if restated is not inner:
+            changes["rule"] = restated
+    # A rule without a fraction is handed through untouched: a copy would not share its state.
+    return cast(Aggregator, replace(rule, **changes)) if changes else rule

@@ -1,0 +1,27 @@
+"""What the wrappers share: they change the rows and leave everything else to the rule inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smartfl.aggregators.base import Aggregator
+from smartfl.types import NeedsProxy
+
+
+class Wrapper(Aggregator):
+    """A robust pre-aggregator around ``rule``; it keeps no state of its own."""
+
+    rule: Aggregator
+
+    @property
+    def needs_proxy(self) -> NeedsProxy:  # type: ignore[override]
+        return self.rule.needs_proxy
+
+    def tolerates(self, n: int) -> int | None:
+        return self.rule.tolerates(n)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.rule.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rule.load_state_dict(state)
