@@ -107,7 +107,8 @@ def build(
     try:
         return factory(**supplied, **values)
     except UserError as error:
-        raise UserError(f"{setting}: {error}" if setting else str(error)) from error
+        names_setting = str(error).split(" ", 1)[0].rstrip(":") in accepted
+        raise UserError(f"{setting}{'.' if names_setting else ': '}{error}" if setting else str(error)) from error
 
 
 def explain(error: ValidationError, setting: str, accepted: list[str] | None = None) -> str:

@@ -1,0 +1,70 @@
+"""Adam with projection onto the simplex: the paper's update of p."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from smartfl.simplex import project_simplex
+
+SKIPS = 3  # consecutive non-finite gradients before the search gives up
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Where the search ended: p (n,) float64, the number of steps taken, and what went wrong on the way."""
+
+    p: Tensor
+    steps: int
+    events: tuple[str, ...] = ()
+
+
+def descend(
+    start: Tensor,
+    gradient: Callable[[Tensor, Tensor], tuple[float, Tensor]],
+    batches: Iterable[Iterable[Tensor]],
+    lr: float,
+    centre: bool,
+    each_epoch: Callable[[Tensor], None] | None = None,
+    average_from: int | None = None,
+    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
+) -> Descent:
+    """Minimise over the simplex: an optimiser step on p, then p ← Π(p), after every mini-batch.
+
+    ``gradient(p, index)`` gives the loss and its gradient (n,) on a mini-batch.  Adam scales every coordinate by its own
+    gradient; where the common part ⟨∂L/∂w, w̄⟩ dominates, all coordinates step alike and the projection takes the step
+    back, so ``centre`` removes the mean first.  ``average_from`` returns the mean of the iterates from that epoch on instead
+    of the last one.  A non-finite gradient is skipped; after three in a row the best p so far is returned.
+    """
+    p = start.clone().requires_grad_()
+    adam = optimizer([p]) if optimizer else torch.optim.Adam([p], lr=lr)
+    best, lowest = start.clone(), torch.inf
+    total, counted, steps, skipped = torch.zeros_like(start), 0, 0, 0
+    for epoch, epoch_batches in enumerate(batches):
+        if each_epoch is not None:
+            each_epoch(p.detach())
+        for index in epoch_batches:
+            before = p.detach().clone()
+            value, g = gradient(before, index)
+            if not torch.isfinite(g).all():
+                skipped += 1
+                if skipped == SKIPS:
+                    return Descent(best, steps, (f"{SKIPS} non-finite gradients in a row: the best weights so far",))
+                continue
+            skipped = 0
+            if value < lowest:
+                best, lowest = before, value
+            p.grad = g - g.mean() if centre else g
+            adam.step()
+            with torch.no_grad():
+                p.copy_(project_simplex(p))
+            steps += 1
+            if average_from is not None and epoch >= average_from:
+                total += p.detach()
+                counted += 1
+    if counted:
+        return Descent(total / total.sum(), steps)
+    return Descent(p.detach().clone(), steps)

@@ -1,0 +1,212 @@
+"""The command line: run, compare, report, list, data.
+
+Heavy modules are imported inside the commands, so that help and mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from smartfl.errors import UserError, WorkerError
+
+app = typer.Typer(
+    name="smartfl",
+    help="Federated learning that keeps working when clients' data differ and when clients lie.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+FileArgument = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="the experiment")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda or mps")]
+
+
+@app.callback()
+def _general(
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+) -> None:
+    """Options for every command."""
+
+
+@app.command()
+def run(
+    experiment: FileArgument,
+    set_: SetOption = None,
+    out: Annotated[Path | None, typer.Option(help="run directory; default runs/<name>-<hash>")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="worker processes; default one per core")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in the directory")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="throw away the run in the directory")] = False,
+    executor: Annotated[str, typer.Option(help="processes or serial")] = "processes",
+    device: DeviceOption = "cpu",
+) -> None:
+    """Run an experiment; prints the run directory last."""
+    from smartfl.executors.processes import warm_up
+
+    if executor not in ("processes", "serial"):
+        raise UserError(f"--executor = {executor!r}: accepted are processes and serial")
+    if executor == "processes":
+        warm_up()
+    from smartfl.experiment.files import read_experiment
+    from smartfl.progress import RunProgress
+    from smartfl.runs.execute import default_path, execute
+
+    check_device(device)
+    chosen = read_experiment(experiment, set_ or [])
+    path = out or default_path(chosen, Path("runs"))
+    with _interruptible(), RunProgress(chosen, path) as progress:
+        result = execute(
+            chosen,
+            path,
+            resume=resume,
+            fresh=fresh,
+            workers=workers,
+            executor=executor,  # type: ignore[arg-type]
+            device=device,
+            watch=progress.watch,
+        )
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"accuracy: final {result.final:.4f}, best {result.best:.4f}, last ten rounds {result.last_ten:.4f}")
+    print(path)
+
+
+@app.command()
+def compare(
+    experiment: FileArgument,
+    aggregators: Annotated[str, typer.Option(help="comma-separated names")] = "fedavg,uniform,krum,median,smartfl",
+    seeds: Annotated[int, typer.Option(min=1, help="seeds per rule, counted from the experiment's")] = 1,
+    set_: SetOption = None,
+    out: Annotated[Path, typer.Option(help="directory for the runs and the report")] = Path("runs"),
+    jobs: Annotated[int | None, typer.Option(min=1, help="runs side by side; default one per core")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="run again what is finished")] = False,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Run the same experiment under several rules; skips what is done, prints a table and the report's path."""
+    from smartfl.executors.processes import warm_up
+
+    warm_up()
+    from smartfl.experiment.build import with_rule
+    from smartfl.experiment.files import read_experiment
+    from smartfl.progress import GridProgress
+    from smartfl.runs.execute import default_path
+    from smartfl.runs.grid import Cell, run_grid
+
+    check_device(device)
+    base = read_experiment(experiment, set_ or [])
+    names = [name.strip() for name in aggregators.split(",") if name.strip()]
+    if not names:
+        raise UserError("--aggregators needs at least one name, for example fedavg,krum,smartfl")
+    chosen = [
+        with_rule(base, name).model_copy(update={"seed": base.seed + k, "name": f"{base.name}-{name.split(':')[-1]}"})
+        for name in names
+        for k in range(seeds)
+    ]
+    cells = [Cell(one, default_path(one, out)) for one in chosen]
+    with _interruptible(), GridProgress(cells) as progress:
+        run_grid(cells, jobs=jobs, fresh=fresh, device=device, watch=progress.watch)
+    _show([cell.path for cell in cells], out / f"{base.name}-report.html")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="run directories")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the HTML file to write")] = Path("report.html"),
+) -> None:
+    """Write a self-contained HTML report of finished or running runs."""
+    _show(runs, out)
+
+
+@app.command("list")
+def list_(kind: Annotated[str, typer.Argument(metavar="KIND")]) -> None:
+    """List the names of a KIND: aggregators, attacks, clients, datasets, models, partitions or presets."""
+    from smartfl.registry import KINDS, names
+
+    if kind == "presets":
+        from smartfl.experiment.presets import preset_names
+
+        found = preset_names()
+    elif kind in KINDS:
+        found = names(kind)
+    else:
+        raise UserError(f"KIND = '{kind}' is unknown; accepted: {', '.join(KINDS)}, presets")
+    print("\n".join(found))
+
+
+def _show(paths: list[Path], out: Path) -> None:
+    """Print the summary of some runs and write their report."""
+    from smartfl.report.html import write_report
+    from smartfl.report.run_data import RunData
+    from smartfl.report.summary import summary_table
+
+    found = [RunData.read(path) for path in paths]
+    console = Console()
+    console.print(summary_table(found).rich())
+    try:
+        write_report(found, out)
+    except OSError as error:
+        raise UserError(f"--out = '{out}' cannot be written: {error.strerror}") from error
+    print(f"report: {out}")
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch cannot use here."""
+    import torch
+
+    available = ["cpu"]
+    if torch.cuda.is_available():
+        available.append("cuda")
+    if torch.backends.mps.is_available():
+        available.append("mps")
+    if device.split(":")[0] not in available:
+        raise UserError(f"--device = {device!r} is not available here; accepted: {', '.join(available)}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point: 0 for success, 2 for a user's mistake, 1 for a failure, 130 for Ctrl-C."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    arguments = ["--debug", *(a for a in arguments if a != "--debug")] if debug else arguments
+    try:
+        app(arguments)  # typer ends with sys.exit by itself, with 2 for a wrong command line
+    except UserError as error:
+        if debug:
+            raise
+        _say(str(error))
+        sys.exit(2)
+    except _Interrupted:
+        _say("interrupted; the finished rounds are kept: the same command with --resume goes on (compare: as it is)")
+        sys.exit(130)
+    except Exception as error:
+        if debug:
+            raise
+        detail = str(error).splitlines()[0] if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
+        _say(f"{detail} (--debug shows the traceback)")
+        sys.exit(1)
+
+
+class _Interrupted(Exception):
+    """Ctrl-C during a run; typer would swallow KeyboardInterrupt itself."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise _Interrupted from None
+
+
+def _say(sentence: str) -> None:
+    print(f"smartfl: {sentence}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""Plain local training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smartfl.clients.base import ClientAlgorithm
+
+
+@dataclass
+class Plain(ClientAlgorithm):
+    """Local training by the stated optimiser and nothing else (FedAvg's client)."""

@@ -1,0 +1,148 @@
+"""Long-lived single-threaded worker processes over shared memory; only integers cross the pipes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any
+
+from smartfl.errors import WorkerError
+
+_PRELOAD = ["smartfl.executors.bench", "smartfl.executors.processes"]
+
+
+def warm_up() -> None:
+    """Start the process that workers are forked from; it imports torch while the caller does the same.
+
+    A fork of *this* process would be unsafe once it has used autograd or OpenMP, and a spawned one would import
+    torch anew for every worker.
+    """
+    if sys.platform != "win32":
+        forkserver.set_forkserver_preload(_PRELOAD)
+        forkserver.ensure_running()
+
+
+@contextmanager
+def hidden_main() -> Iterator[None]:
+    """Hide the user's script while a worker starts.
+
+    multiprocessing would import it again in every worker, and a script without an ``if __name__`` guard would run
+    twice.  Workers need nothing of it: they are told names and shared memory.
+    """
+    main = sys.modules["__main__"]
+    saved: dict[str, Any] = {k: main.__dict__.pop(k) for k in ("__spec__", "__file__") if k in main.__dict__}
+    main.__dict__["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(saved)
+
+
+def _serve(pipe: Connection, job: Any) -> None:
+    """A worker's life: one task after another until the pipe closes."""
+    import torch
+
+    from smartfl.executors.bench import Bench, EvaluateTask, TrainTask
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(1)
+    try:
+        bench = Bench(job)
+        while True:
+            task = pipe.recv()
+            training = len(task) == len(TrainTask._fields)
+            pipe.send(bench.train(TrainTask(*task)) if training else bench.evaluate(EvaluateTask(*task)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+    except Exception as error:
+        pipe.send((f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+
+class Processes:
+    """``workers`` processes that train and evaluate side by side.
+
+    A free worker gets the next task, so the order of work depends on timing; the results do not, as every task has its
+    own random stream and its own place on the board.
+    """
+
+    def __init__(self, job: Any, workers: int) -> None:
+        import torch.multiprocessing
+
+        warm_up()
+        method = "spawn" if sys.platform == "win32" else "forkserver"
+        context: Any = torch.multiprocessing.get_context(method)
+        job.share_memory_()
+        self._pipes: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+        for number in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, job), daemon=True, name=f"smartfl-{number}")
+            with hidden_main():
+                process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers: at once if they are at work, politely if they wait."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(timeout=0.2)
+            if process.is_alive():
+                process.terminate()
+                process.join()
+
+    def train(self, tasks: Sequence[tuple[int, ...]]) -> list[int]:
+        """Train every task's client; hand the longest tasks in first."""
+        return self._scatter(tasks, lambda task: f"client {task[1]} in round {task[4]}")
+
+    def evaluate(self, tasks: Sequence[tuple[int, ...]]) -> list[int]:
+        """Evaluate every task's chunk."""
+        return self._scatter(tasks, lambda task: f"evaluation chunk {task[0]}")
+
+    def _scatter(self, tasks: Sequence[tuple[int, ...]], describe: Callable[[tuple[int, ...]], str]) -> list[int]:
+        results = [0] * len(tasks)
+        waiting = list(reversed(range(len(tasks))))
+        busy: dict[Connection, int] = {}
+        free = list(self._pipes)
+        while waiting or busy:
+            while waiting and free:
+                pipe, number = free.pop(), waiting.pop()
+                with suppress(BrokenPipeError, ConnectionResetError):  # gone: recv below finds its last words
+                    pipe.send(tuple(tasks[number]))
+                busy[pipe] = number
+            for ready in wait(list(busy)):
+                pipe = next(p for p in busy if p is ready)
+                number = busy.pop(pipe)
+                try:
+                    answer = pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    raise self._lost(pipe, describe(tasks[number])) from None
+                if isinstance(answer, tuple):
+                    raise WorkerError(f"{describe(tasks[number])} failed: {answer[0]}\n{answer[1]}")
+                results[number] = answer
+                free.append(pipe)
+        return results
+
+    def _lost(self, pipe: Connection, what: str) -> WorkerError:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join(timeout=1)
+        code = process.exitcode
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+        return WorkerError(f"the worker at {what} {how} (out of memory?); the run can be resumed with --resume")

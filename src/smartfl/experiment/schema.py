@@ -1,0 +1,154 @@
+"""The experiment: everything that decides a result, and nothing else (workers and devices do not)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from smartfl.errors import UserError
+from smartfl.registry import explain
+
+
+class Table(BaseModel):
+    """A TOML table whose keys are all known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Named(BaseModel):
+    """A TOML table with a name; further keys are settings of whatever the name stands for."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class ProxySettings(Table):
+    """The server's own samples, drawn from the training data before the clients get the rest."""
+
+    size: int = Field(128, ge=0, description="number of samples")
+    imbalance: float = Field(1.0, ge=1, description="largest class over smallest; 1 draws uniformly")
+    held_out: Literal["needed", "always"] = Field(
+        "needed", description="needed: rules without proxy data train on all samples, as in the paper"
+    )
+
+
+class DataSettings(Table):
+    """Which data, and how the clients share them."""
+
+    dataset: str = "digits"
+    clients: int = Field(80, ge=1)
+    partition: str = "feddf"
+    alpha: float = Field(0.1, gt=0, description="Dirichlet concentration; small = every client sees few classes")
+    shards_per_client: int = Field(2, ge=1)
+    augment: bool = Field(False, description="crop and flip on clients, never on proxy data")
+    options: dict[str, Any] = Field(default_factory=dict, description="settings of the dataset")
+    proxy: ProxySettings = ProxySettings()
+
+
+class ClientSettings(BaseModel):
+    """How clients train; further keys are settings of the algorithm."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    algorithm: str = "plain"
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: float = Field(1e-3, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+    batch_size: int = Field(32, ge=1)
+    epochs: int = Field(1, ge=1)
+    participation: float = Field(0.4, gt=0, le=1)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class AttackSettings(Named):
+    """Who lies, and how; further keys are settings of the attack."""
+
+    name: str = "none"
+    rate: float = Field(0.0, ge=0, le=1, description="share of all clients that are compromised")
+    who: Literal["fixed", "per_round"] = Field("fixed", description="per_round draws among the cohort each round")
+    report: Literal["honest", "max", "median"] | int = Field("honest", description="sample count attackers report")
+
+    @model_validator(mode="after")
+    def _rate_and_name_agree(self) -> AttackSettings:
+        if self.name != "none" and self.rate == 0:
+            raise ValueError(f"attack.rate must be above 0 for the attack '{self.name}'")
+        if self.name == "none" and self.rate > 0:
+            raise ValueError("attack.name must be given when attack.rate is above 0")
+        return self
+
+
+class Experiment(Table):
+    """A complete description of a training run; equal experiments give bit-identical results."""
+
+    name: str = Field("experiment", pattern=r"^[A-Za-z0-9._-]+$")
+    seed: int = Field(0, ge=0)
+    rounds: int = Field(20, ge=1)
+    evaluate_every: int = Field(1, ge=1)
+    checkpoint_every: int = Field(1, ge=1)
+    data: DataSettings = DataSettings()
+    model: tuple[Named, ...] = (Named(name="mlp"),)
+    client: ClientSettings = ClientSettings()
+    attack: AttackSettings = AttackSettings()
+    aggregator: Named = Named(name="smartfl")
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return value if isinstance(value, list | tuple) else (value,)
+
+    @field_validator("model")
+    @classmethod
+    def _at_least_one(cls, value: tuple[Named, ...]) -> tuple[Named, ...]:
+        if not value:
+            raise ValueError("at least one model is needed")
+        return value
+
+    @classmethod
+    def of(cls, tables: dict[str, Any]) -> Experiment:
+        """An experiment from plain tables; a mistake is one sentence that names the setting."""
+        try:
+            return cls.model_validate(tables)
+        except ValidationError as error:
+            raise UserError(_explain(error)) from error
+
+    @property
+    def cohort_size(self) -> int:
+        """m = max(1, round(participation · clients))."""
+        return max(1, round(self.client.participation * self.data.clients))
+
+    def tables(self) -> dict[str, Any]:
+        """The experiment as plain TOML-ready tables; a single model is a table, several are a list."""
+        tables = self.model_dump(mode="json")
+        if len(self.model) == 1:
+            tables["model"] = tables["model"][0]
+        return tables
+
+    @property
+    def digest(self) -> str:
+        """Ten hex digits that change with any setting that decides a result, and with no other."""
+        decisive = {k: v for k, v in self.tables().items() if k not in ("name", "checkpoint_every")}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _explain(error: ValidationError) -> str:
+    """The first mistake as one sentence, with the keys that the table in question accepts."""
+    location = [part for part in error.errors()[0]["loc"] if isinstance(part, str)]
+    table: type[BaseModel] = Experiment
+    for part in location[:-1]:
+        annotation = table.model_fields[part].annotation if part in table.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            break
+        table = annotation
+    return explain(error, "", list(table.model_fields))

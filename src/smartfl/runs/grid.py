@@ -1,0 +1,129 @@
+"""Many runs on one machine: one process per cell, a few at a time, each resumable on its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from smartfl.errors import UserError, WorkerError
+from smartfl.executors.processes import hidden_main, warm_up
+from smartfl.experiment.schema import Experiment
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid: what to run, and where."""
+
+    experiment: Experiment
+    path: Path
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_grid(
+    cells: Sequence[Cell],
+    *,
+    jobs: int | None = None,
+    fresh: bool = False,
+    device: str = "cpu",
+    watch: Callable[[Cell, int, float | None], None] = lambda cell, round, accuracy: None,
+) -> None:
+    """Run every cell that is not finished; ``watch(cell, round, accuracy)`` hears of every round.
+
+    With at least two cells, one single-threaded process per core has no barrier between clients and beats parallel
+    clients; the results are the same.  A single cell, or ``jobs=1``, uses parallel clients instead.  Ctrl-C ends the
+    cells after their last checkpoint; running the grid again goes on from there.
+    """
+    jobs = min(jobs or cores(), len(cells))
+    if jobs <= 1:
+        from smartfl.runs.execute import execute
+
+        for cell in cells:
+
+            def hear(record: Any, cell: Cell = cell) -> None:
+                watch(cell, record.round, record.accuracy)
+
+            execute(cell.experiment, cell.path, resume=not fresh, fresh=fresh, device=device, watch=hear)
+        return
+    _run_apart(cells, jobs, fresh, device, watch)
+
+
+def _run_apart(
+    cells: Sequence[Cell],
+    jobs: int,
+    fresh: bool,
+    device: str,
+    watch: Callable[[Cell, int, float | None], None],
+) -> None:
+    import torch.multiprocessing
+
+    warm_up()
+    context: Any = torch.multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+    waiting = list(reversed(cells))
+    running: dict[Connection, tuple[Cell, Any]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                cell = waiting.pop()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_run_cell, args=(theirs, cell, fresh, device), daemon=True)
+                with hidden_main():
+                    process.start()
+                theirs.close()
+                running[ours] = cell, process
+            for ready in wait(list(running)):
+                pipe = next(p for p in running if p is ready)
+                cell, process = running[pipe]
+                try:
+                    message = pipe.recv()
+                except EOFError:
+                    del running[pipe]
+                    process.join()
+                    if process.exitcode != 0:
+                        how = f"its process ended with status {process.exitcode}"
+                        raise WorkerError(f"the run '{cell.path}' failed: {how}; it can be resumed") from None
+                    continue
+                if isinstance(message[0], str):
+                    kind, text = message
+                    raise (UserError if kind == "user" else WorkerError)(text)
+                watch(cell, *message)
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.join()
+
+
+def _run_cell(pipe: Connection, cell: Cell, fresh: bool, device: str) -> None:
+    """A cell's life: train serially, tell the parent of every round."""
+    import torch
+
+    from smartfl.runs.execute import execute
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    try:
+        execute(
+            cell.experiment,
+            cell.path,
+            resume=not fresh,
+            fresh=fresh,
+            executor="serial",
+            device=device,
+            watch=lambda record: pipe.send((record.round, record.accuracy)),
+        )
+    except UserError as error:
+        pipe.send(("user", str(error)))
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    except Exception as error:
+        pipe.send(("failure", f"the run '{cell.path}' failed: {type(error).__name__}: {error}"))

@@ -1,0 +1,317 @@
+"""The round loop: Algorithm 1 of the paper, with attackers.
+
+for record in Simulation(experiment): …      a record a round
+Simulation(experiment).run()                 the result
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from smartfl.aggregators.proxy import client_logits
+from smartfl.attacks.base import Knowledge
+from smartfl.data.dataset import Dataset
+from smartfl.data.federation import build_federation
+from smartfl.executors.bench import EvaluateTask, Job, TrainTask
+from smartfl.executors.board import Board
+from smartfl.executors.processes import Processes
+from smartfl.executors.serial import Serial, single_threaded
+from smartfl.experiment.build import build_algorithm, build_attack, build_models, build_rule, resolve_experiment
+from smartfl.experiment.schema import Experiment
+from smartfl.flat import FlatSpec
+from smartfl.records import Result, RoundRecord, Seconds
+from smartfl.rng import numpy_stream, torch_stream
+from smartfl.screening import screened
+from smartfl.state import State
+from smartfl.types import Aggregate, Proxy, Server, Updates
+
+
+class Simulation:
+    """An experiment, ready to run from the start, or after ``restore`` from a saved state.
+
+    ``workers`` and ``executor`` say who does the work and never change a result.  When the experiment names G models,
+    client i has architecture i mod G, every architecture has a global model, and predictions average their logits.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        workers: int | None = None,
+        executor: Literal["processes", "serial"] = "processes",
+        device: str = "cpu",
+        dataset: Dataset | None = None,
+    ) -> None:
+        self.experiment = experiment = resolve_experiment(experiment)
+        self.executor, self.device = executor, device
+        self.workers = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 1
+        self.rules = [build_rule(experiment) for _ in experiment.model]
+        self.attack, self.algorithm = build_attack(experiment), build_algorithm(experiment)
+        self.federation = build_federation(experiment, self.rules[0].needs_proxy, dataset)
+        data = self.federation.dataset
+        self.models = [m.to(device).eval() for m in build_models(experiment, data.shape, data.num_classes)]
+        self.specs = [FlatSpec.of(model) for model in self.models]
+        self.state = self._fresh_state()
+        most = 2 * max(experiment.data.proxy.size, 64)
+        rng = numpy_stream(experiment.seed, "attacker samples")
+        self._loot = None if self.attack is None else self.federation.samples_of(self.federation.malicious, most, rng)
+
+    def __iter__(self) -> Generator[RoundRecord]:
+        """Run the rounds that are left; after each, ``self.state`` is what a checkpoint must hold."""
+        board = self._board()
+        job = Job(self.experiment, self.federation.dataset, self.federation.shards, board, self.device)
+        crew = Processes(job, self.workers) if self.executor == "processes" else Serial(job)
+        with crew:
+            for t in range(self.state.round + 1, self.experiment.rounds + 1):
+                started = time.perf_counter()
+                cohort = self._sample_cohort(t)
+                malicious = self._malicious(cohort, t)
+                updates = self._train(crew, board, cohort, malicious, t)
+                trained = time.perf_counter()
+                with single_threaded():  # server arithmetic must not depend on the number of cores either
+                    updates = [self._poison(u, malicious, t) for u in updates]
+                    aggregates = self._aggregate(updates, t)
+                self._advance(t, updates, aggregates, board)
+                aggregated = time.perf_counter()
+                accuracy, loss = self._evaluate(crew, board, t)
+                with single_threaded():
+                    extra = self._attack_metrics() if accuracy is not None else {}
+                    proxy_loss = self._proxy_loss()
+                seconds = Seconds(trained - started, aggregated - trained, time.perf_counter() - aggregated)
+                yield _record(t, accuracy, loss, proxy_loss, seconds, updates, aggregates, malicious, extra)
+
+    def restore(self, state: State) -> None:
+        """Go on from ``state`` instead of from the start."""
+        self.state = state
+        for rule, saved in zip(self.rules, state.rules, strict=True):
+            if saved:
+                rule.load_state_dict(saved)
+        if self.attack is not None:
+            self.attack.load_state_dict(state.attack)
+
+    def run(self) -> Result:
+        """Run to the end."""
+        with closing(iter(self)) as records:
+            accuracies = [record.accuracy for record in records if record.accuracy is not None]
+        return Result.of(accuracies, self.experiment.rounds)
+
+    # -- the steps of a round, in order ---------------------------------------------------------------------
+
+    def _sample_cohort(self, t: int) -> list[int]:
+        """m clients uniformly without replacement (or by the rule's own wish), ascending; the same for every rule."""
+        eligible = self.federation.eligible
+        rng = numpy_stream(self.experiment.seed, "cohort", t)
+        wish = getattr(self.rules[0], "cohort_weights", None)
+        p = None if wish is None else wish(eligible).numpy()
+        size = min(self.experiment.cohort_size, len(eligible))
+        return sorted(int(i) for i in rng.choice(eligible, size, replace=False, p=p))
+
+    def _malicious(self, cohort: list[int], t: int) -> frozenset[int]:
+        settings = self.experiment.attack
+        if settings.who == "fixed":
+            return self.federation.malicious.intersection(cohort)
+        rng = numpy_stream(self.experiment.seed, "attackers", t)
+        return frozenset(int(i) for i in rng.choice(cohort, int(settings.rate * len(cohort)), replace=False))
+
+    def _train(
+        self, crew: Processes | Serial, board: Board, cohort: list[int], malicious: frozenset[int], t: int
+    ) -> list[Updates]:
+        """Local training of the whole cohort; one ``Updates`` per architecture group."""
+        state, groups = self.state, len(self.models)
+        board.origins.copy_(torch.cat([v.cpu() for v in state.vectors]))
+        board.shared.copy_(state.shared)
+        ordered = sorted(cohort, key=lambda c: (c % groups, c))  # a group's rows lie together
+        tasks, offset = [], 0
+        for slot, client in enumerate(ordered):
+            g = client % groups
+            tasks.append(TrainTask(slot, client, g, offset, t, int(client in malicious)))
+            offset += self.specs[g].size
+            if self.algorithm.keeps_state:
+                board.states[slot] = state.own.get(client, torch.zeros_like(state.shared))
+            board.integers[slot, : len(state.integers[g])] = torch.tensor(state.integers[g], dtype=torch.int64)
+        sizes = self.federation.shards.sizes
+        longest_first = sorted(tasks, key=lambda task: -int(sizes[task.client]))
+        done = crew.train(longest_first)
+        steps = {task.client: n for task, n in zip(longest_first, done, strict=True)}
+        if self.algorithm.keeps_state:
+            before = torch.stack([state.own.get(c, torch.zeros_like(state.shared)) for c in ordered])
+            after = board.states[: len(ordered)].clone()
+            state.shared = self.algorithm.merge(state.shared, before, after, self.experiment.data.clients)
+            state.own |= {client: after[slot] for slot, client in enumerate(ordered)}
+        updates = []
+        for g, spec in enumerate(self.specs):
+            mine = [task for task in tasks if task.group == g]
+            start = mine[0].offset if mine else 0
+            rows = board.rows[start : start + len(mine) * spec.size].view(len(mine), spec.size)
+            ids = [task.client for task in mine]
+            updates.append(
+                Updates.of(
+                    rows.to(self.device),
+                    sizes[ids].to(torch.float64),
+                    state.vectors[g],
+                    num_steps=[steps[c] for c in ids],
+                    ids=ids,
+                    spec=spec,
+                )
+            )
+        return updates
+
+    def _poison(self, updates: Updates, malicious: frozenset[int], t: int) -> Updates:
+        """What the compromised clients send instead."""
+        mask = torch.tensor([i in malicious for i in updates.ids], dtype=torch.bool, device=updates.matrix.device)
+        if self.attack is None or not mask.any():
+            return updates
+        report = self.experiment.attack.report
+        if report != "honest":
+            counts = updates.num_examples.clone()
+            named = {"max": float(counts.max()), "median": float(counts.median())}
+            counts[mask] = named[report] if isinstance(report, str) else float(report)
+            updates = replace(updates, num_examples=counts)
+        g = self.specs.index(updates.spec)
+        generator = torch_stream(self.experiment.seed, "attack", t, g)
+        server = replace(self._server(g, t), proxy=None)
+        knowledge = Knowledge(generator, t, self.rules[g], server, self._loot)
+        return self.attack.poison_updates(updates, mask, knowledge)
+
+    def _aggregate(self, updates: list[Updates], t: int) -> list[Aggregate]:
+        """Screen and aggregate each group; groups share one teacher for rules that distil."""
+        teacher = self._teacher(updates) if len(updates) > 1 else None
+        results = []
+        for g, (rule, group) in enumerate(zip(self.rules, updates, strict=True)):
+            if len(group) == 0:
+                results.append(Aggregate(group.origin, torch.zeros(0), events=(f"no client of model {g} took part",)))
+                continue
+            results.append(screened(rule, group, replace(self._server(g, t), teacher=teacher)))
+        return results
+
+    def _advance(self, t: int, updates: list[Updates], aggregates: list[Aggregate], board: Board) -> None:
+        """The new state: models, integer buffers (the largest among the clients that count), rules, attack."""
+        state = self.state
+        state.round = t
+        state.vectors = [a.vector.clone() for a in aggregates]
+        row = 0
+        for g, (group, aggregate) in enumerate(zip(updates, aggregates, strict=True)):
+            rows = board.integers[row : row + len(group), : len(state.integers[g])]
+            row += len(group)
+            if aggregate.coefficients is not None:
+                rows = rows[(aggregate.coefficients > 0).cpu()]
+            if rows.numel():
+                state.integers[g] = rows.max(dim=0).values.tolist()
+        state.rules = [rule.state_dict() for rule in self.rules]
+        state.attack = {} if self.attack is None else self.attack.state_dict()
+
+    def _evaluate(self, crew: Processes | Serial, board: Board, t: int) -> tuple[float | None, float | None]:
+        if t % self.experiment.evaluate_every and t != self.experiment.rounds:
+            return None, None
+        board.origins.copy_(torch.cat([v.cpu() for v in self.state.vectors]))
+        total = sum(crew.evaluate([EvaluateTask(chunk) for chunk in range(len(board.correct))]))
+        return int(board.correct.sum()) / total, float(board.losses.sum()) / total
+
+    # -- the server's side ----------------------------------------------------------------------------------
+
+    def _server(self, g: int, t: int) -> Server:
+        """What the rule of group g may use in round t; labels only for rules that need them."""
+        proxy = self.federation.proxy
+        if proxy is not None:
+            labels = proxy.labels if self.rules[g].needs_proxy == "labelled" else None
+            proxy = Proxy(
+                proxy.inputs.to(self.device), None if labels is None else labels.to(self.device), proxy.num_classes
+            )
+        generator = torch_stream(self.experiment.seed, "server", t, g)
+        return Server(t, self.models[g], proxy, generator, num_clients=self.experiment.data.clients)
+
+    def _teacher(self, updates: list[Updates]) -> Tensor | None:
+        """(N, C) mean of the logits of all valid clients of all architectures."""
+        if self.federation.proxy is None:
+            return None
+        inputs = self.federation.proxy.inputs.to(self.device)
+        logits = [
+            client_logits(group, model, inputs) for group, model in zip(updates, self.models, strict=True) if len(group)
+        ]
+        every = torch.cat(logits)
+        return every[torch.isfinite(every).flatten(1).all(dim=1)].mean(dim=0)
+
+    @torch.no_grad()
+    def predict(self, batch: Tensor) -> Tensor:
+        """Logits (b, C) of the current global model, the mean over architectures."""
+        groups = zip(self.specs, self.models, self.state.vectors, strict=True)
+        return torch.stack([s.call(m.eval(), v.to(self.device), batch) for s, m, v in groups]).mean(dim=0)
+
+    def _proxy_loss(self) -> float | None:
+        proxy = self.federation.proxy
+        if proxy is None or proxy.labels is None:
+            return None
+        return F.cross_entropy(self.predict(proxy.inputs.to(self.device)), proxy.labels.to(self.device)).item()
+
+    def _attack_metrics(self) -> dict[str, float]:
+        if self.attack is None:
+            return {}
+        return self.attack.metrics(lambda batch: self.predict(batch.to(self.device)), self.federation.dataset)
+
+    # -- set-up ---------------------------------------------------------------------------------------------
+
+    def _fresh_state(self) -> State:
+        pairs = list(zip(self.specs, self.models, strict=True))
+        size = self.specs[0].num_parameters if self.algorithm.keeps_state else 0
+        return State(
+            round=0,
+            vectors=[spec.flatten(model) for spec, model in pairs],
+            integers=[[int(b.max()) for b in spec.read_integers(model).values()] for spec, model in pairs],
+            shared=torch.zeros(size),
+            rules=[{} for _ in pairs],
+        )
+
+    def _board(self) -> Board:
+        state_size = self.state.shared.numel()
+        integers = max(len(spec.integers) for spec in self.specs)
+        cohort = min(self.experiment.cohort_size, len(self.federation.eligible))
+        test = len(self.federation.dataset.test_labels)
+        return Board.of(cohort, [spec.size for spec in self.specs], state_size, integers, test)
+
+
+def _record(
+    t: int,
+    accuracy: float | None,
+    loss: float | None,
+    proxy_loss: float | None,
+    seconds: Seconds,
+    updates: list[Updates],
+    aggregates: list[Aggregate],
+    malicious: frozenset[int],
+    extra: dict[str, float],
+) -> RoundRecord:
+    """Join the groups' results, ordered by client id; with G groups each group's coefficients count for 1/G."""
+    weights: dict[int, float] = {}
+    for group, aggregate in zip(updates, aggregates, strict=True):
+        if aggregate.coefficients is not None:
+            share = aggregate.coefficients / len(updates)
+            weights |= dict(zip(group.ids, share.tolist(), strict=True))
+    ids = sorted(i for group in updates for i in group.ids)
+    known = all(a.coefficients is not None for a in aggregates)
+    info: dict[str, float] = {}
+    for g, aggregate in enumerate(aggregates):
+        prefix = f"model{g}/" if len(aggregates) > 1 else ""
+        info |= {f"{prefix}{k}": float(v) for k, v in aggregate.info.items()}
+    return RoundRecord(
+        round=t,
+        accuracy=accuracy,
+        loss=loss,
+        proxy_loss=proxy_loss,
+        malicious_mass=sum(weights.get(i, 0.0) for i in malicious) if known else None,
+        seconds=seconds,
+        ids=tuple(ids),
+        coefficients=tuple(weights.get(i, 0.0) for i in ids) if known else None,
+        malicious=tuple(sorted(malicious)),
+        dropped=tuple(d for a in aggregates for d in a.dropped),
+        info=info | extra,
+        events=tuple(e for a in aggregates for e in a.events),
+    )
