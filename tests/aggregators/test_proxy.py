@@ -47,7 +47,7 @@ def test_a_missing_part_of_the_server_is_the_users_mistake(world):
     w = world()
     empty = Proxy(w.proxy.inputs[:0], w.proxy.labels[:0], 3)
     for server in (None, Server(), Server(model=w.model), Server(proxy=w.proxy), w.server(proxy=empty)):
-        with pytest.raises(UserError, match="data.proxy.size"):
+        with pytest.raises(UserError, match=r"data\.proxy\.size"):
             require_proxy(object(), server, labelled=False)
     with pytest.raises(UserError, match="labelled"):
         require_proxy(object(), w.unlabelled(), labelled=True)
