@@ -13,7 +13,7 @@ from smartfl.errors import UserError
 from smartfl.types import Aggregate, Server, Updates
 
 
-@dataclass
+@dataclass(frozen=True)
 class FedAvgM(Aggregator):
     """v ← βv + (w^t − w̄),   w ← w^t − ηv,   with w̄ the FedAvg model and v = 0 at first.
 
@@ -24,7 +24,7 @@ class FedAvgM(Aggregator):
 
     beta: float = 0.9
     eta: float = 1.0
-    _velocity: Tensor | None = field(default=None, init=False, repr=False, compare=False)
+    _state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < 1:
@@ -37,14 +37,15 @@ class FedAvgM(Aggregator):
         vector = updates.mix(p)
         origin = updates.origin[:size].to(torch.float64)
         velocity = origin - vector[:size]
-        if self._velocity is not None:
-            velocity += self.beta * self._velocity.to(velocity.device)
-        self._velocity = velocity
+        if "velocity" in self._state:
+            velocity += self.beta * self._state["velocity"].to(velocity.device)
+        self._state["velocity"] = velocity
         vector[:size] = (origin - self.eta * velocity).to(vector.dtype)
         return Aggregate(vector, p, {"velocity_norm": float(velocity.norm())})
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._velocity is None else {"velocity": self._velocity}
+        return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._velocity = state.get("velocity")
+        self._state.clear()
+        self._state.update(state)

@@ -33,7 +33,7 @@ def fedopt_step(
     return eta * m / (v.sqrt() + tau), m, v
 
 
-@dataclass
+@dataclass(frozen=True)
 class FedOpt(Aggregator):
     """Δ = Σ α_i Δ_i,   m ← β1 m + (1 − β1) Δ,   v ← second moment,   w ← w^t + η m / (√v + τ).
 
@@ -46,8 +46,7 @@ class FedOpt(Aggregator):
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
-    _m: Tensor | None = field(default=None, init=False, repr=False, compare=False)
-    _v: Tensor | None = field(default=None, init=False, repr=False, compare=False)
+    _state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for setting in ("beta1", "beta2"):
@@ -66,20 +65,22 @@ class FedOpt(Aggregator):
         vector = updates.mix(p)
         origin = updates.origin[:size].to(torch.float64)
         delta = vector[:size] - origin  # float64: the square of 1e30 has no place in float32
-        m = torch.zeros_like(delta) if self._m is None else self._m.to(delta.device)
-        v = torch.full_like(delta, self.tau**2) if self._v is None else self._v.to(delta.device)
-        step, self._m, self._v = fedopt_step(delta, m, v, self.second_moment, self.eta, self.beta1, self.tau)
+        m = self._state.get("m", torch.zeros_like(delta)).to(delta.device)
+        v = self._state.get("v", torch.full_like(delta, self.tau**2)).to(delta.device)
+        step, m, v = fedopt_step(delta, m, v, self.second_moment, self.eta, self.beta1, self.tau)
+        self._state.update(m=m, v=v)
         vector[:size] = (origin + step).to(vector.dtype)
         return Aggregate(vector, p, {"step_norm": float(step.norm())})
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._m is None or self._v is None else {"m": self._m, "v": self._v}
+        return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._m, self._v = state.get("m"), state.get("v")
+        self._state.clear()
+        self._state.update(state)
 
 
-@dataclass
+@dataclass(frozen=True)
 class FedAdam(FedOpt):
     """FedOpt with v ← β2 v + (1 − β2) Δ²."""
 
@@ -87,7 +88,7 @@ class FedAdam(FedOpt):
         return self.beta2 * v + (1 - self.beta2) * square
 
 
-@dataclass
+@dataclass(frozen=True)
 class FedYogi(FedOpt):
     """FedOpt with v ← v − (1 − β2) Δ² sign(v − Δ²): v falls no faster than Δ² allows."""
 
@@ -97,7 +98,7 @@ class FedYogi(FedOpt):
         return v - (1 - self.beta2) * square * torch.sign(v - square)
 
 
-@dataclass
+@dataclass(frozen=True)
 class FedAdagrad(FedOpt):
     """FedOpt with v ← v + Δ². ``beta2`` is not used; the paper's experiments and Flower have β1 = 0."""
 

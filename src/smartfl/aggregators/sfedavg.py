@@ -22,6 +22,9 @@ from smartfl.aggregators.proxy import (
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, NeedsProxy, Server, Updates
 
+NEWCOMER = -1
+"""The place of φ⁰ = 1/n_tot among the relevances: what a client has that never took part."""
+
 
 def shapley_values(
     orders: Iterable[Sequence[int]], values_along: Callable[[Sequence[int]], Iterable[float]], n: int
@@ -43,7 +46,7 @@ def shapley_values(
     return gains / max(count, 1)
 
 
-@dataclass
+@dataclass(frozen=True)
 class SFedAvg(Aggregator):
     """w ← (1/n) Σ w_i; the relevance of the participants, φ_i ← (1 − a) φ_i + a · sv_i, steers who is sampled next.
 
@@ -61,7 +64,6 @@ class SFedAvg(Aggregator):
     rate: float = 0.25
     truncation: float = 0.0
     _relevance: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _initial: float | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.permutations < 1:
@@ -73,8 +75,8 @@ class SFedAvg(Aggregator):
 
     def cohort_weights(self, ids: Sequence[int]) -> Tensor:
         """(len(ids),) float64 sampling probabilities softmax(φ) over ``ids``; uniform before the first round."""
-        initial = 0.0 if self._initial is None else self._initial
-        phi = torch.tensor([self._relevance.get(i, initial) for i in ids], dtype=torch.float64)
+        initial = self._relevance.get(NEWCOMER, 0.0)
+        phi = torch.tensor([self._relevance.get(int(i), initial) for i in ids], dtype=torch.float64)
         return torch.softmax(phi, dim=0)
 
     def values_along(
@@ -123,10 +125,9 @@ class SFedAvg(Aggregator):
         return replace(weighted(updates, p, proxy_accuracy=end, shapley_lowest=float(values.min())), events=events)
 
     def _learn(self, ids: Sequence[int], values: Tensor, server: Server) -> None:
-        if self._initial is None:
-            self._initial = 1 / (server.num_clients or len(ids))
+        initial = self._relevance.setdefault(NEWCOMER, 1 / (server.num_clients or len(ids)))
         for client, value in zip(ids, values.tolist(), strict=True):
-            old = self._relevance.get(client, self._initial)
+            old = self._relevance.get(client, initial)
             self._relevance[client] = (1 - self.rate) * old + self.rate * value
 
     def tolerates(self, n: int) -> int | None:
@@ -134,9 +135,8 @@ class SFedAvg(Aggregator):
 
     def state_dict(self) -> dict[str, Any]:
         ids = sorted(self._relevance)
-        phi = torch.tensor([self._relevance[i] for i in ids], dtype=torch.float64)
-        return {"ids": ids, "relevance": phi, "initial": self._initial}
+        return {"ids": ids, "relevance": torch.tensor([self._relevance[i] for i in ids], dtype=torch.float64)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._relevance = dict(zip(state["ids"], state["relevance"].tolist(), strict=True))
-        self._initial = state["initial"]
+        self._relevance.clear()
+        self._relevance.update(zip(state["ids"], state["relevance"].tolist(), strict=True))
