@@ -6,7 +6,6 @@ Simulation(experiment).run()                 the result
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -21,14 +20,15 @@ from smartfl.aggregators.proxy import client_logits
 from smartfl.attacks.base import Knowledge
 from smartfl.data.dataset import Dataset
 from smartfl.data.federation import build_federation
-from smartfl.executors.bench import EvaluateTask, Job, TrainTask
+from smartfl.executors.bench import Job
 from smartfl.executors.board import Board
-from smartfl.executors.processes import Processes
+from smartfl.executors.cohort import Crew, evaluate_models, new_board, train_cohort
+from smartfl.executors.processes import Processes, cores
 from smartfl.executors.serial import Serial, single_threaded
 from smartfl.experiment.build import build_algorithm, build_attack, build_models, build_rule, resolve_experiment
 from smartfl.experiment.schema import Experiment
 from smartfl.flat import FlatSpec
-from smartfl.records import Result, RoundRecord, Seconds
+from smartfl.records import Result, RoundRecord, Seconds, join_groups
 from smartfl.rng import numpy_stream, torch_stream
 from smartfl.screening import screened
 from smartfl.state import State
@@ -53,7 +53,7 @@ class Simulation:
     ) -> None:
         self.experiment = experiment = resolve_experiment(experiment)
         self.executor, self.device = executor, device
-        self.workers = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 1
+        self.workers = workers or cores()
         self.rules = [build_rule(experiment) for _ in experiment.model]
         self.attack, self.algorithm = build_attack(experiment), build_algorithm(experiment)
         self.federation = build_federation(experiment, self.rules[0].needs_proxy, dataset)
@@ -67,15 +67,19 @@ class Simulation:
 
     def __iter__(self) -> Generator[RoundRecord]:
         """Run the rounds that are left; after each, ``self.state`` is what a checkpoint must hold."""
-        board = self._board()
-        job = Job(self.experiment, self.federation.dataset, self.federation.shards, board, self.device)
-        crew = Processes(job, self.workers) if self.executor == "processes" else Serial(job)
+        dataset, shards = self.federation.dataset, self.federation.shards
+        cohort_size = min(self.experiment.cohort_size, len(self.federation.eligible))
+        board = new_board(self.state, self.specs, cohort_size, len(dataset.test_labels))
+        job = Job(self.experiment, dataset, shards, board, self.device)
+        crew: Crew = Processes(job, self.workers) if self.executor == "processes" else Serial(job)
         with crew:
             for t in range(self.state.round + 1, self.experiment.rounds + 1):
                 started = time.perf_counter()
                 cohort = self._sample_cohort(t)
                 malicious = self._malicious(cohort, t)
-                updates = self._train(crew, board, cohort, malicious, t)
+                updates = train_cohort(
+                    crew, board, self.state, self.specs, shards, self.algorithm, cohort, malicious, t
+                )
                 trained = time.perf_counter()
                 with single_threaded():  # server arithmetic must not depend on the number of cores either
                     updates = [self._poison(u, malicious, t) for u in updates]
@@ -87,7 +91,7 @@ class Simulation:
                     extra = self._attack_metrics() if accuracy is not None else {}
                     proxy_loss = self._proxy_loss()
                 seconds = Seconds(trained - started, aggregated - trained, time.perf_counter() - aggregated)
-                yield _record(t, accuracy, loss, proxy_loss, seconds, updates, aggregates, malicious, extra)
+                yield join_groups(t, accuracy, loss, proxy_loss, seconds, updates, aggregates, malicious, extra)
 
     def restore(self, state: State) -> None:
         """Go on from ``state`` instead of from the start."""
@@ -121,49 +125,6 @@ class Simulation:
             return self.federation.malicious.intersection(cohort)
         rng = numpy_stream(self.experiment.seed, "attackers", t)
         return frozenset(int(i) for i in rng.choice(cohort, int(settings.rate * len(cohort)), replace=False))
-
-    def _train(
-        self, crew: Processes | Serial, board: Board, cohort: list[int], malicious: frozenset[int], t: int
-    ) -> list[Updates]:
-        """Local training of the whole cohort; one ``Updates`` per architecture group."""
-        state, groups = self.state, len(self.models)
-        board.origins.copy_(torch.cat([v.cpu() for v in state.vectors]))
-        board.shared.copy_(state.shared)
-        ordered = sorted(cohort, key=lambda c: (c % groups, c))  # a group's rows lie together
-        tasks, offset = [], 0
-        for slot, client in enumerate(ordered):
-            g = client % groups
-            tasks.append(TrainTask(slot, client, g, offset, t, int(client in malicious)))
-            offset += self.specs[g].size
-            if self.algorithm.keeps_state:
-                board.states[slot] = state.own.get(client, torch.zeros_like(state.shared))
-            board.integers[slot, : len(state.integers[g])] = torch.tensor(state.integers[g], dtype=torch.int64)
-        sizes = self.federation.shards.sizes
-        longest_first = sorted(tasks, key=lambda task: -int(sizes[task.client]))
-        done = crew.train(longest_first)
-        steps = {task.client: n for task, n in zip(longest_first, done, strict=True)}
-        if self.algorithm.keeps_state:
-            before = torch.stack([state.own.get(c, torch.zeros_like(state.shared)) for c in ordered])
-            after = board.states[: len(ordered)].clone()
-            state.shared = self.algorithm.merge(state.shared, before, after, self.experiment.data.clients)
-            state.own |= {client: after[slot] for slot, client in enumerate(ordered)}
-        updates = []
-        for g, spec in enumerate(self.specs):
-            mine = [task for task in tasks if task.group == g]
-            start = mine[0].offset if mine else 0
-            rows = board.rows[start : start + len(mine) * spec.size].view(len(mine), spec.size)
-            ids = [task.client for task in mine]
-            updates.append(
-                Updates.of(
-                    rows.to(self.device),
-                    sizes[ids].to(torch.float64),
-                    state.vectors[g],
-                    num_steps=[steps[c] for c in ids],
-                    ids=ids,
-                    spec=spec,
-                )
-            )
-        return updates
 
     def _poison(self, updates: Updates, malicious: frozenset[int], t: int) -> Updates:
         """What the compromised clients send instead."""
@@ -209,12 +170,10 @@ class Simulation:
         state.rules = [rule.state_dict() for rule in self.rules]
         state.attack = {} if self.attack is None else self.attack.state_dict()
 
-    def _evaluate(self, crew: Processes | Serial, board: Board, t: int) -> tuple[float | None, float | None]:
+    def _evaluate(self, crew: Crew, board: Board, t: int) -> tuple[float | None, float | None]:
         if t % self.experiment.evaluate_every and t != self.experiment.rounds:
             return None, None
-        board.origins.copy_(torch.cat([v.cpu() for v in self.state.vectors]))
-        total = sum(crew.evaluate([EvaluateTask(chunk) for chunk in range(len(board.correct))]))
-        return int(board.correct.sum()) / total, float(board.losses.sum()) / total
+        return evaluate_models(crew, board, self.state)
 
     # -- the server's side ----------------------------------------------------------------------------------
 
@@ -269,49 +228,3 @@ class Simulation:
             shared=torch.zeros(size),
             rules=[{} for _ in pairs],
         )
-
-    def _board(self) -> Board:
-        state_size = self.state.shared.numel()
-        integers = max(len(spec.integers) for spec in self.specs)
-        cohort = min(self.experiment.cohort_size, len(self.federation.eligible))
-        test = len(self.federation.dataset.test_labels)
-        return Board.of(cohort, [spec.size for spec in self.specs], state_size, integers, test)
-
-
-def _record(
-    t: int,
-    accuracy: float | None,
-    loss: float | None,
-    proxy_loss: float | None,
-    seconds: Seconds,
-    updates: list[Updates],
-    aggregates: list[Aggregate],
-    malicious: frozenset[int],
-    extra: dict[str, float],
-) -> RoundRecord:
-    """Join the groups' results, ordered by client id; with G groups each group's coefficients count for 1/G."""
-    weights: dict[int, float] = {}
-    for group, aggregate in zip(updates, aggregates, strict=True):
-        if aggregate.coefficients is not None:
-            share = aggregate.coefficients / len(updates)
-            weights |= dict(zip(group.ids, share.tolist(), strict=True))
-    ids = sorted(i for group in updates for i in group.ids)
-    known = all(a.coefficients is not None for a in aggregates)
-    info: dict[str, float] = {}
-    for g, aggregate in enumerate(aggregates):
-        prefix = f"model{g}/" if len(aggregates) > 1 else ""
-        info |= {f"{prefix}{k}": float(v) for k, v in aggregate.info.items()}
-    return RoundRecord(
-        round=t,
-        accuracy=accuracy,
-        loss=loss,
-        proxy_loss=proxy_loss,
-        malicious_mass=sum(weights.get(i, 0.0) for i in malicious) if known else None,
-        seconds=seconds,
-        ids=tuple(ids),
-        coefficients=tuple(weights.get(i, 0.0) for i in ids) if known else None,
-        malicious=tuple(sorted(malicious)),
-        dropped=tuple(d for a in aggregates for d in a.dropped),
-        info=info | extra,
-        events=tuple(e for a in aggregates for e in a.events),
-    )

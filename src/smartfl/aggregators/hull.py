@@ -7,7 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from smartfl.aggregators.batchnorm import BatchNormMode, from_moments, server_model, to_moments
+from smartfl.aggregators.batchnorm import (
+    BatchNormMode,
+    from_moments,
+    has_batchnorm,
+    reestimate,
+    server_model,
+    to_moments,
+)
 from smartfl.aggregators.proxy import client_logits
 from smartfl.types import Updates
 
@@ -19,15 +26,18 @@ class Hull:
     """The model w(p) on the server's inputs (N, …), for any p on the simplex.
 
     A step costs one mix pᵀW, one forward and backward pass, and one product W·g: never n models, never a graph over
-    n·d values.  A model whose logits are linear in its parameters needs not even that: its logits at w(p) are the same mix of
-    the clients' logits, computed once.
+    n·d values.  A model whose logits are linear in its parameters needs not even that: its logits at w(p) are the same
+    mix of the clients' logits, computed once.
     """
 
     def __init__(self, updates: Updates, model: nn.Module, inputs: Tensor, batchnorm: BatchNormMode = "mixed") -> None:
-        self.updates, self.inputs, self.spec = updates, inputs, updates.spec
+        self.spec, self.original = updates.spec, model
+        # Convolutions on the CPU are faster on this layout; the values are the same.
+        self.inputs = inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
         self.moments = batchnorm == "moments"
         self.matrix = to_moments(updates.matrix, self.spec) if self.moments else updates.matrix
         self.model = server_model(model, batchnorm)
+        self.reestimated = batchnorm == "reestimate" and has_batchnorm(model)
         linear = getattr(model, "linear_in_parameters", False)
         self.vertices = client_logits(updates, model, inputs) if linear else None
 
@@ -35,6 +45,11 @@ class Hull:
         """(d,) the model w(p)."""
         vector = p.to(self.matrix.device, self.matrix.dtype) @ self.matrix
         return from_moments(vector, self.spec) if self.moments else vector
+
+    def model_at(self, p: Tensor) -> Tensor:
+        """(d,) the model to ship for p: w(p), with BatchNorm statistics re-estimated if that is the mode."""
+        vector = self.mix(p)
+        return reestimate(self.original, self.spec, vector, self.inputs) if self.reestimated else vector
 
     @torch.no_grad()
     def logits(self, p: Tensor) -> Tensor:

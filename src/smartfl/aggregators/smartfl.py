@@ -63,7 +63,7 @@ class SmartFL(Aggregator):
             "effective_clients": float(1 / (found.p**2).sum()),
             "steps": found.steps,
         }
-        return Aggregate(hull.mix(found.p), found.p, info, events + found.events)
+        return Aggregate(hull.model_at(found.p), found.p, info, events + found.events)
 
     def _optimise(self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator) -> Descent:
         labels = proxy.labels

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 
 import torch
 
@@ -32,9 +31,7 @@ class Serial:
     def __enter__(self) -> Serial:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         pass
 
     def train(self, tasks: Sequence[TrainTask]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from smartfl.errors import UserError, WorkerError
-from smartfl.executors.processes import hidden_main, warm_up
+from smartfl.executors.processes import cores, hidden_main, warm_up
 from smartfl.experiment.schema import Experiment
 
 
@@ -22,11 +21,6 @@ class Cell:
 
     experiment: Experiment
     path: Path
-
-
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_grid(

@@ -1,0 +1,92 @@
+"""A cohort's local training: the state goes onto the board, rows come back as updates."""
+
+from __future__ import annotations
+
+from typing import Protocol, Self
+
+import torch
+
+from smartfl.clients.base import ClientAlgorithm
+from smartfl.data.federation import Shards
+from smartfl.executors.bench import EvaluateTask, TrainTask
+from smartfl.executors.board import Board
+from smartfl.flat import FlatSpec
+from smartfl.state import State
+from smartfl.types import Updates
+
+
+class Crew(Protocol):
+    """Whoever does the work: a process, or several."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *reason: object) -> None: ...
+
+    def train(self, tasks: list[TrainTask]) -> list[int]: ...
+
+    def evaluate(self, tasks: list[EvaluateTask]) -> list[int]: ...
+
+
+def new_board(state: State, specs: list[FlatSpec], cohort: int, test_samples: int) -> Board:
+    """A board with room for ``cohort`` clients of any of the architectures."""
+    integers = max(len(spec.integers) for spec in specs)
+    return Board.of(cohort, [spec.size for spec in specs], state.shared.numel(), integers, test_samples)
+
+
+def train_cohort(
+    crew: Crew,
+    board: Board,
+    state: State,
+    specs: list[FlatSpec],
+    shards: Shards,
+    algorithm: ClientAlgorithm,
+    cohort: list[int],
+    malicious: frozenset[int],
+    t: int,
+) -> list[Updates]:
+    """Train every client of ``cohort`` from its group's global model; one ``Updates`` per architecture group.
+
+    The rows are views of the board: valid until the next round.  The client algorithm's states move on with it.
+    """
+    groups = len(specs)
+    ordered = sorted(cohort, key=lambda client: (client % groups, client))  # a group's rows lie together
+    tasks, offset = [], 0
+    board.origins.copy_(torch.cat([vector.cpu() for vector in state.vectors]))
+    board.shared.copy_(state.shared)
+    for slot, client in enumerate(ordered):
+        g = client % groups
+        tasks.append(TrainTask(slot, client, g, offset, t, int(client in malicious)))
+        offset += specs[g].size
+        board.integers[slot, : len(state.integers[g])] = torch.tensor(state.integers[g], dtype=torch.int64)
+        if algorithm.keeps_state:
+            board.states[slot] = state.own.get(client, torch.zeros_like(state.shared))
+    longest_first = sorted(tasks, key=lambda task: -int(shards.sizes[task.client]))
+    before = board.states[: len(ordered)].clone()
+    done = crew.train(longest_first)
+    steps = {task.client: count for task, count in zip(longest_first, done, strict=True)}
+    if algorithm.keeps_state:
+        after = board.states[: len(ordered)].clone()
+        state.shared = algorithm.merge(state.shared, before, after, len(shards))
+        state.own |= dict(zip(ordered, after, strict=True))
+    return [
+        _updates(board, state, spec, shards, [t for t in tasks if t.group == g], steps) for g, spec in enumerate(specs)
+    ]
+
+
+def _updates(
+    board: Board, state: State, spec: FlatSpec, shards: Shards, tasks: list[TrainTask], steps: dict[int, int]
+) -> Updates:
+    """The rows of one architecture group."""
+    start = tasks[0].offset if tasks else 0
+    ids = [task.client for task in tasks]
+    rows = board.rows[start : start + len(ids) * spec.size].view(len(ids), spec.size)
+    origin = state.vectors[tasks[0].group] if tasks else rows.new_zeros(spec.size)
+    counts = shards.sizes[ids].to(torch.float64)
+    return Updates.of(rows.to(origin.device), counts, origin, num_steps=[steps[i] for i in ids], ids=ids, spec=spec)
+
+
+def evaluate_models(crew: Crew, board: Board, state: State) -> tuple[float, float]:
+    """Test accuracy and loss of the mean logits of the global models."""
+    board.origins.copy_(torch.cat([vector.cpu() for vector in state.vectors]))
+    total = sum(crew.evaluate([EvaluateTask(chunk) for chunk in range(len(board.correct))]))
+    return int(board.correct.sum()) / total, float(board.losses.sum()) / total
