@@ -1,0 +1,114 @@
+"""The picture: accuracy of each method by round, next to the weight that attackers got."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from smartfl.errors import UserError
+from smartfl.report.grouping import Group, group_runs
+from smartfl.report.run_data import LAST, RunData
+from smartfl.report.spread import Spread
+
+COLOURS = ("#0063a8", "#c8500a", "#00795a", "#b0457f", "#6a4fb3", "#a07000", "#2f93cf", "#5b6470", "#7c4a1e", "#0a7f8c")
+MARKERS = "os^DvP"
+FORMATS = (".png", ".svg", ".pdf")
+Values = Callable[[RunData], list[tuple[int, float | None]]]
+
+
+def draw_curves(runs: Iterable[RunData], path: str | Path) -> Path:
+    """Draw ``runs`` to a PNG, SVG or PDF file: mean over seeds with a band of ± one sample standard deviation.
+
+    The right panel, weight given to attackers, is left out where nobody attacks. Needs the extra ``report``.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in FORMATS:
+        raise UserError(f"figure file '{target.name}' must end in {', '.join(FORMATS)}")
+    groups = group_runs(runs)
+    if not groups:
+        raise UserError("a figure needs at least one run directory")
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError('figures need matplotlib: pip install "smartfl[report]"') from error
+    attacked = any(run.attacked for group in groups for run in group.runs)
+    # Text stays text in SVG, and ids do not change from one drawing to the next.
+    with rc_context({"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "smartfl"}):
+        figure = Figure(figsize=(10 if attacked else 6, 4.2), layout="constrained")
+        axes = figure.subplots(1, 2 if attacked else 1, squeeze=False)[0]
+        _panel(axes[0], groups, lambda run: [(r.round, r.accuracy) for r in run.rounds], "Test accuracy (%)")
+        if attacked:
+            # Krum's weight is 0 or 1: only a running mean shows how often an attacker wins.
+            _panel(axes[1], groups, _running_mass, f"Weight given to attackers (%), mean of {LAST} rounds")
+            _uniform(axes[1], groups)
+        handles, labels = _legend(axes)
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        stamp = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(target.suffix.lower(), {})
+        figure.savefig(target, dpi=160, facecolor="white", metadata=stamp)
+    return target
+
+
+def curve(runs: Iterable[RunData], values: Values) -> list[tuple[int, Spread]]:
+    """A method's value by round, over the seeds that have that round."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        for r, value in values(run):
+            if value is not None:
+                found.setdefault(r, []).append(value)
+    return [(r, spread) for r in sorted(found) if (spread := Spread.of(found[r])) is not None]
+
+
+def _running_mass(run: RunData) -> list[tuple[int, float | None]]:
+    found = [(r.round, r.malicious_mass) for r in run.rounds if r.malicious_mass is not None]
+    return [(r, statistics.fmean(m for _, m in found[max(0, k - LAST + 1) : k + 1])) for k, (r, _) in enumerate(found)]
+
+
+def _panel(axes: Any, groups: Sequence[Group], values: Values, title: str) -> None:
+    for k, group in enumerate(groups):
+        points = curve(group.runs, values)
+        if not points:
+            continue
+        rounds = [r for r, _ in points]
+        mean = [100 * s.mean for _, s in points]
+        std = [100 * (s.std or 0) for _, s in points]
+        colour, every = COLOURS[k % len(COLOURS)], max(1, len(points) // 7)
+        axes.plot(
+            rounds, mean, color=colour, label=group.label, lw=1.8,
+            marker=MARKERS[k % len(MARKERS)], markersize=5, markevery=(k * 3 % every, every),
+        )  # fmt: skip
+        if len(group.runs) > 1:
+            low, high = (
+                [min(100.0, max(0.0, m + sign * s)) for m, s in zip(mean, std, strict=True)] for sign in (-1, 1)
+            )
+            axes.fill_between(rounds, low, high, color=colour, alpha=0.16, lw=0)
+    axes.set(xlabel="Round", title=title)
+    axes.set_ylim(bottom=0)
+    axes.grid(color="#e9edf1")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _uniform(axes: Any, groups: Sequence[Group]) -> None:
+    """The dashed line: attackers' share of the cohort."""
+    found: dict[int, list[float]] = {}
+    for run in (run for group in groups for run in group.runs if run.attackers):
+        for weights in run.weights:
+            if (mass := weights.uniform_mass) is not None:
+                found.setdefault(weights.round, []).append(mass)
+    if found:
+        rounds = sorted(found)
+        shares = [100 * statistics.fmean(found[r]) for r in rounds]
+        axes.plot(rounds, shares, color="#566270", ls="--", lw=1.3, label="equal weights", zorder=3)
+
+
+def _legend(axes: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Each label once, over both panels."""
+    found: dict[str, Any] = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)

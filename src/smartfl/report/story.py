@@ -1,0 +1,74 @@
+"""What happened, in two sentences, and the scene it happened in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from smartfl.report.grouping import Group, settings
+from smartfl.report.naming import attack_label, flatten, shown
+from smartfl.report.run_data import RunData
+from smartfl.report.spread import Spread
+
+
+def headline(groups: Sequence[Group]) -> str:
+    """Who came first by the mean of the last ten rounds, by how much, and what attackers were given.
+
+    Methods that met different data, attacks or models are counted, not ranked.
+    """
+    ranked = [(s.mean, g) for g in groups if (s := Spread.of(run.last_ten for run in g.runs)) is not None]
+    ranked.sort(key=lambda pair: -pair[0])
+    if not ranked:
+        return "No round has been recorded yet."
+    if len(scenes(groups)) > 1:
+        return f"{len(groups)} methods and settings side by side; what differs between them is in their names."
+    mean, first = ranked[0]
+    said = f"{first.label} ends at {mean:.1%} accuracy"
+    if len(ranked) > 1:
+        said += f", {100 * (mean - ranked[1][0]):.1f} points above {ranked[1][1].label}"
+    said += " (mean of the last ten rounds)."
+    given = Spread.of(run.malicious_mass for run in first.runs)
+    equal = Spread.of(run.uniform_mass for run in first.runs)
+    if given is not None and equal is not None:
+        said += f" Attackers get {given.mean:.1%} of its weight; if every client counted the same, {equal.mean:.1%}."
+    return said
+
+
+def scenes(groups: Sequence[Group]) -> set[tuple[tuple[str, str], ...]]:
+    """The distinct settings outside the aggregator's own table."""
+    return {
+        tuple(sorted((k, v) for k, v in settings(g.runs[0]).items() if not k.startswith("aggregator."))) for g in groups
+    }
+
+
+def facts(runs: Sequence[RunData]) -> list[tuple[str, str]]:
+    """The scene as a few titled values; a fact that differs between runs lists all its values."""
+    tables = [dict(flatten(run.experiment)) for run in runs]
+    found = [
+        ("Data", _each(_data(t) for t in tables)),
+        ("Model", _each(_model(t) for t in tables)),
+        ("Clients", _each(_clients(t) for t in tables)),
+        ("Attack", _each(attack_label(run.experiment.get("attack", {})) or "none" for run in runs)),
+        ("Rounds", _each(str(run.planned_rounds or len(run.rounds)) for run in runs)),
+        ("Seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
+    ]
+    return [(title, text) for title, text in found if text]
+
+
+def _each(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(text for text in texts if text))
+
+
+def _data(t: dict[str, object]) -> str:
+    alpha = f" α {shown(t['data.alpha'])}" if "data.alpha" in t else ""
+    return f"{t.get('data.dataset', '')} · {t.get('data.partition', '')}{alpha}".strip(" ·")
+
+
+def _model(t: dict[str, object]) -> str:
+    names = [str(v) for k, v in t.items() if k.startswith("model.") and k.endswith("name")]
+    return " + ".join(dict.fromkeys(names))
+
+
+def _clients(t: dict[str, object]) -> str:
+    part = t.get("client.participation")
+    share = f", {part:.0%} a round" if isinstance(part, int | float) else ""
+    return f"{shown(t['data.clients'])}{share}" if "data.clients" in t else ""
