@@ -51,7 +51,8 @@ class FlatSpec:
         parameters = _lay_out(((k, p) for k, p in module.named_parameters() if p.requires_grad), 0)
         floats = [(k, b) for k, b in module.named_buffers() if b.is_floating_point()]
         buffers = _lay_out(floats, parameters[-1].stop if parameters else 0)
-        integers = tuple(k for k, b in module.named_buffers() if not b.is_floating_point())
+        # A counter has one value; a whole table of integers is a constant of the module and stays where it is.
+        integers = tuple(k for k, b in module.named_buffers() if not b.is_floating_point() and b.numel() == 1)
         return cls(parameters, buffers, integers)
 
     @classmethod

@@ -78,6 +78,9 @@ class Updates:
         counts = torch.ones(n) if num_examples is None else torch.as_tensor(num_examples)
         steps = torch.ones(n) if num_steps is None else torch.as_tensor(num_steps)
         start = torch.zeros(d) if origin is None else torch.as_tensor(origin)
+        for what, given in (("ids", names), ("num_examples", counts), ("num_steps", steps)):
+            if len(given) != n:
+                raise ValueError(f"{what} must have one entry for each of the {n} rows, got {len(given)}")
         order = sorted(range(n), key=names.__getitem__)
         if order != list(range(n)):
             rows, counts, steps = rows[order], counts[order], steps[order]
