@@ -86,6 +86,23 @@ def test_two_clients_by_hand(world):
     np.testing.assert_allclose(relevance(rule), 0.75 / 8 + 0.25 * expected, rtol=1e-12)
 
 
+def test_four_clients_agree_with_averaging_prefixes_one_by_one(world):
+    """A network with hidden units: unlike a linear model it notices when a sum takes the place of a mean."""
+    w = world(batchnorm=True, clients=4, spread=1.0)
+    generator = w.server().generator
+    gains = np.zeros(4)
+    for _ in range(6):
+        before = accuracy(w, w.updates.origin)
+        order = torch.randperm(4, generator=generator).tolist()
+        for k, i in enumerate(order, start=1):
+            after = accuracy(w, w.updates.matrix[order[:k]].mean(0))
+            gains[i] += (after - before) / 6
+            before = after
+    rule = SFedAvg(permutations=6, rate=1.0)
+    rule(w.updates, w.server(num_clients=8))
+    np.testing.assert_allclose(relevance(rule), gains, atol=1e-12)
+
+
 def test_sampling_probabilities_are_a_softmax_of_relevance(world):
     w = world(spread=1.0)
     rule = SFedAvg()
