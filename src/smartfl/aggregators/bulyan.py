@@ -43,8 +43,9 @@ class Bulyan(Aggregator):
     """θ = n − 2f clients chosen by repeated Krum, then per coordinate the mean of the β = θ − 2f closest to the median.
 
     El Mhamdi, Guerraoui & Rouault 2018, "The hidden vulnerability of distributed learning in Byzantium". Needs
-    n ≥ 4f + 3. As the set shrinks, Krum's k = |rest| − f − 2 is held at 1 or more. Buffers: the uniform mean over
-    the selected clients, which is also what ``coefficients`` says; parameters have no weight per client.
+    n ≥ 4f + 3. As the set shrinks, Krum's k = |rest| − f − 2 is held at 1 or more; at k = 1 the two of a nearest pair
+    tie, and the smaller id is taken. Buffers: the uniform mean over the selected clients, which is also what
+    ``coefficients`` says; parameters have no weight per client.
     ``f`` is given, or round(fraction · n) capped at ⌊(n − 3)/4⌋; f = 0 is the uniform mean. O(n² d + n³ log n).
     """
 

@@ -59,6 +59,7 @@ class ResidualReweighting(Aggregator):
         p = uniform if total.max() <= 0 else (total / total.max()).square()
         p = p / p.sum()
         vector = updates.mix(p)
+        parameters = vector[: rows.shape[1]]
         corrected = 0
         # The weights are known only now: a second pass is cheaper than an (n, d) copy of the corrected values.
         for start in range(0, rows.shape[1], BLOCK):
@@ -66,7 +67,7 @@ class ResidualReweighting(Aggregator):
             values = rows[:, part].T.to(torch.float64)
             u, line = self._confidence(values, middle[part], slope[part])
             corrected += int((u < self.threshold).sum())
-            vector[part] = (torch.where(u < self.threshold, line, values) @ p).to(vector.dtype)
+            parameters[part] = (torch.where(u < self.threshold, line, values) @ p).to(vector.dtype)
         return Aggregate(vector, p, {"corrected": corrected / max(1, rows.numel())})
 
     def _confidence(self, values: Tensor, middle: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
