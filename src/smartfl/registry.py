@@ -41,7 +41,7 @@ def resolve(kind: Kind, name: str) -> Callable[..., Any]:
     if entry is not None:
         try:
             return cast(Callable[..., Any], entry.load())
-        except ImportError as error:
+        except (ImportError, AttributeError) as error:
             raise UserError(f"{singular} '{name}' cannot be loaded: {error}") from error
     if ":" in name:
         module, _, attribute = name.partition(":")
@@ -49,7 +49,7 @@ def resolve(kind: Kind, name: str) -> Callable[..., Any]:
             found = import_module(module)
             for part in attribute.split("."):
                 found = getattr(found, part)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise UserError(f"{singular} '{name}' cannot be loaded: {error}") from error
         return cast(Callable[..., Any], found)
     raise UserError(f"{singular} '{name}' is unknown; accepted: {', '.join(names(kind))}, or module:name")
@@ -66,7 +66,10 @@ def parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
     target = factory.__init__ if inspect.isclass(factory) else factory
-    return typing.get_type_hints(target)
+    try:
+        return typing.get_type_hints(target)
+    except NameError:  # annotations imported under TYPE_CHECKING only: the settings go unchecked
+        return {}
 
 
 def build(

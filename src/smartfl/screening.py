@@ -49,7 +49,7 @@ def collect(
     num_steps: Mapping[int, int] | None = None,
 ) -> Updates:
     """Screened updates from rows that may not even have the right length (what arrives over a network)."""
-    wrong = {i: len(row) for i, row in rows.items() if row.ndim != 1 or len(row) != spec.size}
+    wrong = {i: tuple(row.shape) for i, row in rows.items() if row.shape != (spec.size,)}
     ids = sorted(set(rows) - set(wrong))
     matrix = torch.stack([rows[i] for i in ids]) if ids else origin.new_zeros((0, spec.size))
     updates = screen(
@@ -62,7 +62,7 @@ def collect(
             spec=spec,
         )
     )
-    refused = [Dropped(i, f"its model has {k} values, {spec.size} expected") for i, k in wrong.items()]
+    refused = [Dropped(i, f"its model has shape {shape}, ({spec.size},) expected") for i, shape in wrong.items()]
     both = sorted([*(updates.dropped or ()), *refused], key=lambda d: d.id)
     return replace(updates, dropped=tuple(both))
 

@@ -23,7 +23,7 @@ class Aggregator(ABC):
     needs_proxy: ClassVar[NeedsProxy] = "no"
 
     def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
-        if updates.dropped is None:
+        if updates.dropped is None or len(updates) == 0:
             return screened(self.aggregate, updates, server)
         return self.aggregate(updates, server)
 

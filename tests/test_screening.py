@@ -1,0 +1,114 @@
+"""ALGORITHMS.md 0.4: who is refused before any rule runs, and what becomes of the weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from smartfl.aggregators.fedavg import FedAvg
+from smartfl.aggregators.median import Median
+from smartfl.flat import FlatSpec
+from smartfl.screening import collect, screen, screened
+from smartfl.types import Aggregate, Dropped, Server, Updates
+
+NAN, INF = float("nan"), float("inf")
+BATCHNORM = FlatSpec.of(nn.BatchNorm1d(1))  # weight, bias, running_mean, running_var
+
+
+@pytest.mark.parametrize(("bad", "shown"), [(NAN, "nan"), (INF, "inf"), (-INF, "-inf")])
+def test_a_value_that_is_not_finite_is_named(bad, shown):
+    clean = screen(Updates.of([[1.0, 2.0], [3.0, bad], [5.0, 6.0]], ids=[4, 7, 9]))
+    assert clean.ids == (4, 9)
+    assert clean.dropped == (Dropped(7, f"value 1 of its model is {shown}"),)
+
+
+def test_infinities_of_opposite_sign_do_not_hide_each_other():
+    assert screen(Updates.of([[INF, -INF], [1.0, 1.0]])).ids == (1,)
+
+
+def test_large_finite_rows_are_kept_in_either_precision():
+    """The one-pass sum may overflow in float64, but that alone is no reason to refuse anybody."""
+    assert screen(Updates.of([[3e38, 3e38]])).ids == (0,)
+    assert screen(Updates.of(torch.full((1, 2), 1.7e308, dtype=torch.float64))).ids == (0,)
+
+
+def test_negative_variances_are_refused_and_negative_means_are_not():
+    clean = screen(Updates.of([[1.0, 1, -1, 1], [1.0, 1, 1, -1], [1.0, 1, 1, 0]], spec=BATCHNORM))
+    assert clean.ids == (0, 2)
+    assert clean.dropped == (Dropped(1, "a running variance is negative"),)
+
+
+@pytest.mark.parametrize("count", [-1.0, NAN, INF])
+def test_impossible_counts_are_refused(count):
+    clean = screen(Updates.of([[1.0], [2.0]], [count, 3.0]))
+    assert clean.ids == (1,)
+    assert clean.dropped is not None
+    assert clean.dropped[0].reason == f"its sample count is {count:g}"
+
+
+def test_a_count_of_zero_is_legal():
+    assert screen(Updates.of([[1.0], [2.0]], [0, 3])).dropped == ()
+
+
+def test_screened_updates_are_not_screened_again():
+    once = screen(Updates.of([[1.0], [NAN]]))
+    assert screen(once) is once
+
+
+def test_refused_clients_get_weight_zero_in_their_place():
+    result = FedAvg()(Updates.of([[NAN], [2.0], [INF], [4.0]], [100, 1, 100, 3], ids=[2, 4, 6, 8]))
+    assert result.coefficients.tolist() == [0, 0.25, 0, 0.75]
+    assert result.vector.tolist() == [3.5]
+    assert [d.id for d in result.dropped] == [2, 6]
+
+
+def test_rules_without_coefficients_stay_without():
+    result = Median()(Updates.of([[NAN], [2.0], [4.0], [9.0]]))
+    assert (result.vector.tolist(), result.coefficients) == ([4], None)
+
+
+def test_with_nobody_left_the_global_model_is_kept():
+    origin = torch.tensor([7.0, 8.0])
+
+    def rule(updates: Updates, server: Server | None) -> Aggregate:
+        raise AssertionError("a rule must not see an empty matrix")
+
+    result = screened(rule, Updates.of([[NAN, 0.0], [0.0, INF]], origin=origin), None)
+    assert result.vector.tolist() == [7, 8]
+    assert result.vector.data_ptr() != origin.data_ptr()
+    assert result.coefficients.tolist() == [0, 0]
+    assert result.events == ("no valid client among 2: the global model is kept",)
+    assert [d.id for d in result.dropped] == [0, 1]
+
+
+def test_collect_refuses_rows_of_the_wrong_length_or_shape():
+    rows = {5: torch.ones(2), 1: torch.ones(3), 3: torch.tensor([NAN, 1.0]), 2: torch.ones(1, 2), 4: torch.tensor(1.0)}
+    updates = collect(rows, dict.fromkeys(rows, 2.0), torch.zeros(2), FlatSpec.plain(2), dict.fromkeys(rows, 4))
+    assert (updates.ids, updates.num_steps.tolist()) == ((5,), [4])
+    assert [d.id for d in updates.dropped] == [1, 2, 3, 4]
+    assert updates.dropped[0].reason == "its model has shape (3,), (2,) expected"
+
+
+def test_collect_with_nobody_valid():
+    updates = collect({1: torch.ones(3)}, {1: 1.0}, torch.tensor([5.0, 6.0]), FlatSpec.plain(2))
+    assert len(updates) == 0
+    assert FedAvg()(updates).vector.tolist() == [5, 6]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3), min_size=1, max_size=6),
+    st.data(),
+)
+def test_a_bad_client_is_as_good_as_absent(rows, data):
+    """0.6: adding a NaN client anywhere changes nothing; translation moves FedAvg and median along."""
+    place = data.draw(st.integers(0, len(rows)))
+    more = [*rows[:place], [1.0, NAN, 2.0], *rows[place:]]
+    for rule in (FedAvg(), Median()):
+        without = rule(Updates.of(rows)).vector
+        assert torch.equal(rule(Updates.of(more)).vector, without)
+        shifted = rule(Updates.of(torch.tensor(rows) + 8.0)).vector
+        torch.testing.assert_close(shifted, without + 8.0, atol=1e-4, rtol=1e-5)
