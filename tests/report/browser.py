@@ -75,7 +75,7 @@ class Page:
                 self.problems.append(json.dumps(params["args"]))
             case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
                 self.problems.append(params["entry"]["text"])
-            case "Network.requestWillBeSent":
+            case "Network.requestWillBeSent" if not params["request"]["url"].startswith("data:"):
                 self.requests.append(params["request"]["url"])
 
     def size(self, width: int, height: int = 900, *, dark: bool = False) -> None:

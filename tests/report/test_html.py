@@ -11,7 +11,7 @@ from smartfl.report.grouping import group_runs
 from smartfl.report.html import embed, ranges, render_report, write_report
 from smartfl.report.payload import payload
 from smartfl.report.run_data import RunData
-from smartfl.report.story import headline
+from smartfl.report.story import headline, title
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 7*7 }}"
@@ -146,6 +146,22 @@ def test_too_many_cells_skip_rounds(make_run, monkeypatch):
 def test_methods_that_met_different_scenes_are_not_ranked(make_run):
     a, b = make_run("krum"), make_run("fedavg", attack={"name": "none", "rate": 0.0})
     assert "side by side" in headline(group_runs(map(RunData.read, (a, b))))
+
+
+def test_the_title_is_what_the_names_begin_with():
+    assert title(["demo"]) == title(["demo-krum", "demo-smartfl"]) == "demo"
+    assert title(["a", "b", "a"]) == "a · b"
+    assert title(["cifar10-x", "cifar100-x"]) == "cifar10-x · cifar100-x"
+
+
+def test_environments_show_what_is_shared_once(make_run):
+    a, b = make_run("krum"), make_run("fedavg")
+    found = json.loads((b / "environment.json").read_text())
+    (b / "environment.json").write_text(json.dumps(found | {"revision": "other"}))
+    page = render_report(map(RunData.read, (a, b)))
+    Structure(page)
+    assert page.count("2.13.0+cpu") == 1
+    assert page.count("revision = 648c371") == page.count("revision = other") == 1
 
 
 def test_a_run_without_a_round_still_reports(make_run):

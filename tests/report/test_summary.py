@@ -33,7 +33,7 @@ def test_markdown_marks_the_best_and_escapes_names(make_run):
     good = make_run("krum", rounds=1, accuracies=[0.9])
     odd = make_run(folder="odd", rounds=1, accuracies=[0.5], aggregator={"name": "a|b"}, attack={})
     lines = summary_table([RunData.read(good), RunData.read(odd)]).markdown().splitlines()
-    assert lines[0].startswith("| Method | Final % | Best % | Last 10 % | Malicious weight % | s / round |")
+    assert lines[0].startswith("| Method | Final % | Best % | Last 10 % | Malicious weight % | s/round |")
     assert "| **90.00** | **90.00** | **90.00** |" in lines[2]
     assert lines[3].startswith("| a\\|b")
     assert "| 50.00 | 50.00 | 50.00 | – | 0.55 |" in lines[3]
@@ -41,14 +41,20 @@ def test_markdown_marks_the_best_and_escapes_names(make_run):
 
 
 def test_the_terminal_table_fits_80_columns_and_prints_names_as_they_are(make_run):
-    runs = [RunData.read(make_run(rule, seed=s, rounds=3)) for rule in ("smartfl", "krum") for s in (0, 1)]
-    runs.append(RunData.read(make_run(folder="x", rounds=3, seed=0, aggregator={"name": "[red]x"})))
+    runs = [
+        RunData.read(
+            make_run(folder=f"{rule}{s}", rounds=1, seed=s, accuracies=[0.3 + 0.3 * s], aggregator={"name": rule})
+        )
+        for rule in ("smartfl calibrated", "krum", "[red]x")
+        for s in (0, 1)
+    ]
     console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(summary_table(runs).rich())
     text = console.export_text()
     assert "[red]x" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert "Krum" in text
+    assert text.count("45.00 ± 21.21") == 9
+    assert "…" not in text
 
 
 def test_a_run_in_progress_says_so(make_run):

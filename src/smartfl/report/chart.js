@@ -90,10 +90,13 @@ function endLabels(root, series, x, y, top, bottom, letters) {
   }
 }
 
+let printing = false;
+const roomFor = (host) => printing ? 680 : Math.max(280, host.clientWidth); // 680: a page between its margins
+
 // spec: title, xs, series [{label, index, mean, low, high, seeds, first}], format, fromZero, reference {label, ys}
 function drawChart(host, spec) {
   host.replaceChildren();
-  const width = Math.max(280, host.clientWidth), height = innerWidth < 560 ? 260 : 330;
+  const width = roomFor(host), height = width < 480 && innerWidth < 560 ? 260 : 330;
   const letters = width >= 520 ? Math.min(22, Math.max(0, ...spec.series.map((s) => s.label.length))) : 0;
   const box = { left: 52, right: width - (letters ? 14 + 7.4 * letters : 12), top: 12, bottom: height - 40 };
   const values = [];

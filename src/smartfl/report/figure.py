@@ -32,6 +32,7 @@ def draw_curves(runs: Iterable[RunData], path: str | Path) -> Path:
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError as error:
         raise UserError('figures need matplotlib: pip install "smartfl[report]"') from error
     attacked = any(run.attacked for group in groups for run in group.runs)
@@ -44,8 +45,10 @@ def draw_curves(runs: Iterable[RunData], path: str | Path) -> Path:
             # Krum's weight is 0 or 1: only a running mean shows how often an attacker wins.
             _panel(axes[1], groups, _running_mass, f"Weight given to attackers (%), mean of {LAST} rounds")
             _uniform(axes[1], groups)
+        for panel in axes:
+            panel.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
         handles, labels = _legend(axes)
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False)
         target.parent.mkdir(parents=True, exist_ok=True)
         stamp = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(target.suffix.lower(), {})
         figure.savefig(target, dpi=160, facecolor="white", metadata=stamp)
@@ -62,9 +65,18 @@ def curve(runs: Iterable[RunData], values: Values) -> list[tuple[int, Spread]]:
     return [(r, spread) for r in sorted(found) if (spread := Spread.of(found[r])) is not None]
 
 
+def _running(values: Iterable[tuple[int, float | None]]) -> list[tuple[int, float | None]]:
+    """Each value replaced by the mean of the last ten up to it."""
+    found = [(r, value) for r, value in values if value is not None]
+    return [(r, statistics.fmean(v for _, v in found[max(0, k - LAST + 1) : k + 1])) for k, (r, _) in enumerate(found)]
+
+
 def _running_mass(run: RunData) -> list[tuple[int, float | None]]:
-    found = [(r.round, r.malicious_mass) for r in run.rounds if r.malicious_mass is not None]
-    return [(r, statistics.fmean(m for _, m in found[max(0, k - LAST + 1) : k + 1])) for k, (r, _) in enumerate(found)]
+    return _running((r.round, r.malicious_mass) for r in run.rounds)
+
+
+def _running_uniform(run: RunData) -> list[tuple[int, float | None]]:
+    return _running((w.round, w.uniform_mass) for w in run.weights if run.attackers)
 
 
 def _panel(axes: Any, groups: Sequence[Group], values: Values, title: str) -> None:
@@ -94,15 +106,10 @@ def _panel(axes: Any, groups: Sequence[Group], values: Values, title: str) -> No
 
 def _uniform(axes: Any, groups: Sequence[Group]) -> None:
     """The dashed line: attackers' share of the cohort."""
-    found: dict[int, list[float]] = {}
-    for run in (run for group in groups for run in group.runs if run.attackers):
-        for weights in run.weights:
-            if (mass := weights.uniform_mass) is not None:
-                found.setdefault(weights.round, []).append(mass)
-    if found:
-        rounds = sorted(found)
-        shares = [100 * statistics.fmean(found[r]) for r in rounds]
-        axes.plot(rounds, shares, color="#566270", ls="--", lw=1.3, label="equal weights", zorder=3)
+    points = curve((run for group in groups for run in group.runs), _running_uniform)
+    if points:
+        rounds, shares = [r for r, _ in points], [100 * s.mean for _, s in points]
+        axes.plot(rounds, shares, color="#18212b", ls=(0, (4, 3)), lw=1.3, label="equal weights", zorder=3)
 
 
 def _legend(axes: Sequence[Any]) -> tuple[list[Any], list[str]]:

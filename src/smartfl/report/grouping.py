@@ -10,7 +10,7 @@ from typing import Any
 from smartfl.report.naming import attack_label, flatten, shown
 from smartfl.report.run_data import RunData
 
-IDENTITY = frozenset({"seed", "name"})  # what may differ between the runs of one method
+IDENTITY = frozenset({"seed", "name", "checkpoint_every"})  # what may differ between the runs of one method
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,12 @@ function hatch(context, colour, ratio) {
 }
 
 function drawHeat(canvas, heat, apart) {
-  const width = canvas.parentElement.clientWidth, n = heat.clients.length, columns = heat.columns.length;
+  const width = roomFor(canvas.parentElement), n = heat.clients.length, columns = heat.columns.length;
   const order = rowOrder(heat, apart);
   const grouped = apart && heat.attackers && heat.attackers.length > 0 && heat.attackers.length < n;
   const gap = grouped ? 8 : 0, row = Math.max(2, Math.min(14, 440 / n));
   const box = { left: 50, top: 4, right: width - 10, bottom: 4 + n * row + gap };
-  const height = box.bottom + 36, ratio = Math.max(1, window.devicePixelRatio || 1);
+  const height = box.bottom + 36, ratio = printing ? 3 : Math.max(1, window.devicePixelRatio || 1);
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
   canvas.style.height = height + "px";

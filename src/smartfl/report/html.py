@@ -21,7 +21,7 @@ from smartfl.report.grouping import Group, group_runs, settings, varying
 from smartfl.report.naming import flatten, shown
 from smartfl.report.payload import payload
 from smartfl.report.run_data import RunData
-from smartfl.report.story import facts, headline
+from smartfl.report.story import facts, headline, title
 from smartfl.report.summary import COLUMNS, SummaryRow, SummaryTable
 
 SCRIPTS = ("chart.js", "heatmap.js", "page.js")
@@ -55,7 +55,7 @@ def render_report(runs: Iterable[RunData]) -> str:
     pages = Environment(loader=PackageLoader("smartfl.report", "."), autoescape=True, undefined=StrictUndefined)
     pages.trim_blocks = pages.lstrip_blocks = True
     return pages.get_template("report.html.jinja").render(
-        title=" · ".join(dict.fromkeys(run.name for run in everyone)),
+        title=title([run.name for run in everyone]),
         story=headline(groups),
         facts=facts(everyone),
         columns=COLUMNS,
@@ -66,7 +66,7 @@ def render_report(runs: Iterable[RunData]) -> str:
         weighed=any(run.weights for run in everyone),
         notes=[_notes(group, run) for group in groups for run in group.runs],
         configuration=_configuration(groups),
-        environments=_environments(groups),
+        environment=_environment(groups),
         version=__version__,
         style=Markup(_asset("report.css")),
         script=Markup(script),
@@ -135,11 +135,19 @@ def _configuration(groups: Sequence[Group]) -> dict[str, Any]:
     return {"shared": shared, "own": own, "places": places}
 
 
-def _environments(groups: Sequence[Group]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Each distinct environment once, with the runs that had it."""
-    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for group in groups:
-        for run in group.runs:
-            key = tuple((k, shown(v)) for k, v in flatten(run.environment))
-            found.setdefault(key, []).append(run_label(group, run))
-    return [("all runs" if len(found) == 1 else ", ".join(names), list(key)) for key, names in found.items()]
+def _environment(groups: Sequence[Group]) -> dict[str, Any]:
+    """What all runs share, and each distinct rest once with the runs that had it."""
+    tables = {
+        run_label(group, run): {k: shown(v) for k, v in flatten(run.environment)}
+        for group in groups
+        for run in group.runs
+    }
+    different = varying(list(tables.values()))
+    own: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for label, table in tables.items():
+        own.setdefault(tuple((k, table[k]) for k in different if k in table), []).append(label)
+    first = next(iter(tables.values()))
+    return {
+        "shared": [(k, v) for k, v in first.items() if k not in different],
+        "own": [(", ".join(labels), pairs) for pairs, labels in own.items()] if different else [],
+    }

@@ -201,11 +201,22 @@ function prepareTheme() {
     before = { theme: root.dataset.theme, closed: [...document.querySelectorAll("details:not([open])")] };
     root.dataset.theme = "light";
     before.closed.forEach((details) => { details.open = true; });
+    printing = true;
+    drawCharts();
     redrawHeat();
+    // Paper gets a picture: a canvas redrawn at this moment comes out blank.
+    if (heat) {
+      before.picture = element("img", "print-only", byId("heat"));
+      before.picture.alt = byId("heat-canvas").getAttribute("aria-label");
+      before.picture.src = byId("heat-canvas").toDataURL();
+    }
   });
   addEventListener("afterprint", () => {
     if (before.theme) root.dataset.theme = before.theme; else delete root.dataset.theme;
     before.closed.forEach((details) => { details.open = false; });
+    if (before.picture) before.picture.remove();
+    printing = false;
+    drawCharts();
     redrawHeat();
   });
 }

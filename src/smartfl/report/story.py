@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from smartfl.report.grouping import Group, settings
 from smartfl.report.naming import attack_label, flatten, shown
 from smartfl.report.run_data import RunData
 from smartfl.report.spread import Spread
+
+
+def title(names: Sequence[str]) -> str:
+    """The experiment's name; of several (``demo-krum``, ``demo-smartfl``) what they begin with, else each once."""
+    distinct = list(dict.fromkeys(names))
+    words = zip(*(name.split("-") for name in distinct), strict=False)
+    begin = "-".join(first for first, *others in takewhile(lambda same: len(set(same)) == 1, words))
+    return begin or " · ".join(distinct)
 
 
 def headline(groups: Sequence[Group]) -> str:

@@ -25,12 +25,15 @@ class Column:
     higher_is_better: bool
     scale: float
     digits: int
+    with_std: bool = True
 
     def printed(self, spread: Spread) -> float:
         return round(spread.mean * self.scale, self.digits)
 
     def text(self, spread: Spread | None) -> str:
-        return ABSENT if spread is None else spread.text(self.scale, self.digits)
+        if spread is None:
+            return ABSENT
+        return (spread if self.with_std else Spread(spread.mean, None)).text(self.scale, self.digits)
 
 
 COLUMNS = (
@@ -38,7 +41,7 @@ COLUMNS = (
     Column("best", "Best %", lambda run: run.best, True, 100, 2),
     Column("last_ten", f"Last {LAST} %", lambda run: run.last_ten, True, 100, 2),
     Column("malicious_mass", "Malicious weight %", lambda run: run.malicious_mass, False, 100, 1),
-    Column("seconds", "s / round", lambda run: run.seconds_per_round, False, 1, 2),
+    Column("seconds", "s/round", lambda run: run.seconds_per_round, False, 1, 2, with_std=False),
 )
 
 
@@ -100,7 +103,7 @@ class SummaryTable:
         table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left")
         table.add_column("Method", overflow="fold", min_width=12)
         for column in COLUMNS:
-            table.add_column(column.title.replace(" weight", "\nweight"), justify="right", vertical="bottom")
+            table.add_column(column.title.replace(" weight", "\nweight"), justify="right", no_wrap=True)
         if len(notes) > 1:
             table.add_column("Runs")
         else:
