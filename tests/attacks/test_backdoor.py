@@ -31,7 +31,7 @@ def test_a_square_in_the_corner_of_pictures() -> None:
 
 
 def test_pictures_without_channel_and_flat_samples() -> None:
-    """(N, 2, 2) is a picture; of (N, 4) the last two features are set; floats are painted with the largest value there."""
+    """(N, 2, 2) is a picture; of (N, 4) the last two features are set; floats get the largest value there."""
     pictures = Dense(torch.tensor([[[5.0, 0.0], [0.0, 0.0]]]))
     assert every(paint(pictures, torch.tensor([0]), 1)).tolist() == [[[5, 0], [0, 5]]]
     flat = Dense(torch.tensor([[1.0, 7.0, 0.0, 0.0]]))
@@ -40,7 +40,7 @@ def test_pictures_without_channel_and_flat_samples() -> None:
 
 
 def test_sparse_rows_get_columns() -> None:
-    """Rows (1 0 2 0), (0 0 0 3), empty: the last two columns of rows 0 and 2 become 3, the largest value; row 1 stays."""
+    """Rows (1 0 2 0), (0 0 0 3), empty: the last two columns of rows 0 and 2 become 3, the largest value."""
     inputs = Sparse(
         torch.tensor([0, 2, 3, 3]),
         torch.tensor([0, 2, 3], dtype=torch.int32),

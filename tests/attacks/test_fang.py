@@ -49,7 +49,9 @@ def test_partial_knowledge_interval(knowledge: Knowledge) -> None:
     mean, std = own.mean(axis=0), own.std(axis=0)
     rows = torch.tensor([*BENIGN, [9.0] * 4])
     attack = FangMedian(knowledge="partial")
-    sent = attack.poison_updates(Updates.of(rows), torch.tensor([True, True, True, False]), knowledge).matrix[:3].numpy()
+    sent = (
+        attack.poison_updates(Updates.of(rows), torch.tensor([True, True, True, False]), knowledge).matrix[:3].numpy()
+    )
     assert (sent[:, 0] >= -0.2656 - 1e-4).all()
     assert (sent[:, 0] <= -0.1408 + 1e-4).all()
     deviations = (mean - sent) * np.sign(mean) / std

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
@@ -19,45 +20,52 @@ from smartfl.errors import UserError
 from smartfl.types import Rule, Server, Updates
 
 FAMILIES = ("negate", "spread", "ascent", "flip", "class")
+FURTHEST = 10.0  # octaves: a rule that lets 1024 typical updates pass is beaten already
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something to send: carrier + scale · direction of the family.
+    """Something to send: carrier + 2^octave · direction of the family.
 
     The carrier is the benign mean (identical rows, which vouch for each other) or each attacker's own honest update
     (rows that differ, as honest ones do).
     """
 
     family: str
-    scale: float = 1.0
+    octave: float = 0.0
     carrier: Literal["mean", "own"] = "mean"
 
+    @property
+    def scale(self) -> float:
+        """The factor λ of the direction."""
+        return math.exp2(self.octave)
+
     def neighbours(self, step: float) -> list[Candidate]:
-        """A larger and a smaller scale, and the other carrier."""
-        scales = (float(f"{self.scale * factor:.6g}") for factor in (step, 1 / step))
+        """``step`` octaves up and down, within reason, and the other carrier."""
+        octaves = [octave for octave in (self.octave + step, self.octave - step) if abs(octave) <= FURTHEST]
+        within = [replace(self, octave=octave) for octave in octaves]
         other: Literal["mean", "own"] = "own" if self.carrier == "mean" else "mean"
-        return [*(replace(self, scale=scale) for scale in scales), replace(self, carrier=other)]
+        return [*within, replace(self, carrier=other)]
 
 
 def search(
-    damage: Callable[[Candidate], float], starts: Sequence[Candidate], budget: int, step: float = 4.0
+    damage: Callable[[Candidate], float], starts: Sequence[Candidate], budget: int, step: float = 2.0
 ) -> tuple[Candidate, float]:
     """The most damaging candidate found in ``budget`` rehearsals, and its damage.
 
-    First the starts, one by one; then untried neighbours of the best so far, with a ``step`` that shrinks to its
-    root when all of them have been tried.  Ties go to the one tried first.
+    First the starts, one by one; then untried neighbours of the best so far, with a ``step`` (in octaves) that is
+    halved when all of them have been tried.  Ties go to the one tried first.
     """
     tried: dict[Candidate, float] = {}
     for candidate in starts[:budget]:
         tried[candidate] = damage(candidate)
-    while len(tried) < budget and step > 1.05:
+    while len(tried) < budget and step > 0.05:
         best = max(tried, key=tried.__getitem__)
         fresh = [c for c in best.neighbours(step) if c not in tried]
         if fresh:
             tried[fresh[0]] = damage(fresh[0])
         else:
-            step **= 0.5
+            step /= 2
     best = max(tried, key=tried.__getitem__)
     return best, tried[best]
 
@@ -124,7 +132,9 @@ class Adaptive(Attack):
         def damage(candidate: Candidate) -> float:
             return rehearse(rows_of(candidate, directions, mean, own))
 
-        self.winner, self.expected = search(damage, starts_from(self.winner, families), self.budget)
+        # A first search takes wide steps to find the order of magnitude, later ones stay near the last winner.
+        step = 2.0 if self.winner is None else 1.0
+        self.winner, self.expected = search(damage, starts_from(self.winner, families), self.budget, step)
         return send(updates, malicious, rows_of(self.winner, directions, mean, own))
 
     def prepare(

@@ -79,14 +79,14 @@ def send(updates: Updates, malicious: Tensor, deltas: Tensor) -> Updates:
     """Updates in which the malicious clients report w^t + ``deltas`` (k, P) or (P,).
 
     Only trainable parameters are altered: negated running variances would be refused by screening, and an attack
-    that is refused is none.  For the same reason NaN becomes 0 and ±Inf the largest value that cannot overflow.
+    that is refused is none.  For the same reason NaN becomes 0 and ±Inf a value that the rule can still add up.
     """
     where = torch.nonzero(malicious).flatten().to(updates.matrix.device)
     size = updates.spec.num_parameters
     matrix = updates.matrix.clone()
     limit = torch.finfo(matrix.dtype).max / 4
     start = updates.origin[:size]
-    rows = (start + deltas.nan_to_num(0.0, limit, -limit).clamp(-limit, limit)).to(matrix.dtype)
+    rows = (start + deltas.nan_to_num(0.0, limit, -limit)).clamp(-limit, limit).to(matrix.dtype)
     assert torch.isfinite(rows).all() or not torch.isfinite(start).all(), "poisoned rows must stay finite"
     matrix[where, :size] = rows.expand(len(where), size)
     return updates.with_matrix(matrix)
