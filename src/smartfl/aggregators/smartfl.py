@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -13,7 +13,14 @@ from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.calibration import best_scale, class_balance
 from smartfl.aggregators.hull import Hull
-from smartfl.aggregators.proxy import minibatches, require_proxy
+from smartfl.aggregators.proxy import (
+    client_logits,
+    finite_clients,
+    global_model_kept,
+    labels_of,
+    minibatches,
+    require_proxy,
+)
 from smartfl.aggregators.simplex_descent import Descent, descend
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
@@ -31,8 +38,8 @@ class SmartFL(Aggregator):
         calibrated   centred, on class-balanced cross-entropy whose scale is refitted every epoch (ALGORITHMS.md 1.9),
                      mean of the iterates of the second half
 
-    The paper uses 20 server epochs, 50 under attack, on 128 samples.  ``init`` starts at the FedAvg weights (the paper) or
-    uniform ones, which a client's reported sample count cannot move.
+    The paper uses 20 server epochs, 50 under attack, on 128 samples.  ``init`` starts at the FedAvg weights (the paper)
+    or uniform ones, which a client's reported sample count cannot move.
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
@@ -56,7 +63,14 @@ class SmartFL(Aggregator):
         if len(updates) == 1 or self.server_epochs == 0:
             return weighted(updates, start)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
-        start, events = usable_start(hull, start, proxy)
+        events: tuple[str, ...] = ()
+        if not torch.isfinite(hull.logits(start)).all():
+            keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
+            if not keep.any():
+                return global_model_kept(updates, *events)
+            if not keep.all():
+                return self._among(keep, updates, server, events)
+            start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator)
         info = {
             "moved": float((found.p - start).abs().sum()),
@@ -64,6 +78,14 @@ class SmartFL(Aggregator):
             "steps": found.steps,
         }
         return Aggregate(hull.model_at(found.p), found.p, info, events + found.events)
+
+    def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
+        """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
+        where = torch.nonzero(keep).flatten().cpu()
+        found = self.aggregate(updates.select(where), server)
+        assert found.coefficients is not None
+        p = torch.zeros(len(updates), dtype=torch.float64).index_copy(0, where, found.coefficients.cpu())
+        return replace(found, coefficients=p, events=events + found.events)
 
     def _optimise(self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator) -> Descent:
         labels = proxy.labels
@@ -92,27 +114,8 @@ class SmartFL(Aggregator):
         )
 
 
-def usable_start(hull: Hull, start: Tensor, proxy: Proxy) -> tuple[Tensor, tuple[str, ...]]:
-    """A start at which the proxy loss is finite.
-
-    A finite but huge row overflows in the forward pass.  Then the clients whose own predictions are not finite lose their
-    weight; if the rest still overflows together, the start is the best single client.
-    """
-    assert proxy.labels is not None
-
-    def value(p: Tensor) -> float:
-        return F.cross_entropy(hull.logits(p).to(torch.float64), proxy.labels).item()  # type: ignore[arg-type]
-
-    if torch.isfinite(torch.tensor(value(start))):
-        return start, ()
-    alone = torch.tensor([value(corner) for corner in torch.eye(len(start), dtype=torch.float64)])
-    finite = torch.isfinite(alone)
-    if not finite.any():
-        return start, ("no client's predictions are finite: the weights stay at their start",)
-    kept = torch.where(finite, start, 0.0)
-    kept = kept / kept.sum() if kept.sum() > 0 else finite / finite.sum()
-    event = f"{int((~finite).sum())} clients with overflowing predictions lost their weight"
-    if torch.isfinite(torch.tensor(value(kept))):
-        return kept, (event,)
-    best = torch.where(finite, alone, torch.inf).argmin()
-    return F.one_hot(best, len(start)).to(torch.float64), (event, "started from the best single client")
+def best_client(hull: Hull, labels: Tensor) -> Tensor:
+    """(n,) float64 the corner of the simplex with the lowest proxy loss."""
+    corners = torch.eye(len(hull.matrix), dtype=torch.float64)
+    losses = [F.cross_entropy(hull.logits(corner).to(torch.float64), labels).item() for corner in corners]
+    return corners[torch.tensor(losses).argmin()]
