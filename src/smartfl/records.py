@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -99,7 +100,7 @@ def join_groups(
         accuracy=accuracy,
         loss=loss,
         proxy_loss=proxy_loss,
-        malicious_mass=sum(weights.get(i, 0.0) for i in malicious) if known else None,
+        malicious_mass=math.fsum(weights.get(i, 0.0) for i in malicious) if known else None,
         seconds=seconds,
         ids=tuple(ids),
         coefficients=tuple(weights.get(i, 0.0) for i in ids) if known else None,

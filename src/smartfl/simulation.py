@@ -82,7 +82,7 @@ class Simulation:
                 )
                 trained = time.perf_counter()
                 with single_threaded():  # server arithmetic must not depend on the number of cores either
-                    updates = [self._poison(u, malicious, t) for u in updates]
+                    updates = [self._poison(g, group, malicious, t) for g, group in enumerate(updates)]
                     aggregates = self._aggregate(updates, t)
                 self._advance(t, updates, aggregates, board)
                 aggregated = time.perf_counter()
@@ -126,7 +126,7 @@ class Simulation:
         rng = numpy_stream(self.experiment.seed, "attackers", t)
         return frozenset(int(i) for i in rng.choice(cohort, int(settings.rate * len(cohort)), replace=False))
 
-    def _poison(self, updates: Updates, malicious: frozenset[int], t: int) -> Updates:
+    def _poison(self, g: int, updates: Updates, malicious: frozenset[int], t: int) -> Updates:
         """What the compromised clients send instead."""
         mask = torch.tensor([i in malicious for i in updates.ids], dtype=torch.bool, device=updates.matrix.device)
         if self.attack is None or not mask.any():
@@ -137,7 +137,6 @@ class Simulation:
             named = {"max": float(counts.max()), "median": float(counts.median())}
             counts[mask] = named[report] if isinstance(report, str) else float(report)
             updates = replace(updates, num_examples=counts)
-        g = self.specs.index(updates.spec)
         generator = torch_stream(self.experiment.seed, "attack", t, g)
         server = replace(self._server(g, t), proxy=None)
         knowledge = Knowledge(generator, t, self.rules[g], server, self._loot)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from smartfl.optimizers import FlatAdam, FlatOptimizer
 from smartfl.simplex import project_simplex
 
 SKIPS = 3  # consecutive non-finite gradients before the search gives up
@@ -30,25 +31,24 @@ def descend(
     centre: bool,
     each_epoch: Callable[[Tensor], None] | None = None,
     average_from: int | None = None,
-    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
+    optimizer: FlatOptimizer | None = None,
 ) -> Descent:
     """Minimise over the simplex: an optimiser step on p, then p ← Π(p), after every mini-batch.
 
-    ``gradient(p, index)`` gives the loss and its gradient (n,) on a mini-batch.  Adam scales every coordinate by its own
-    gradient; where the common part ⟨∂L/∂w, w̄⟩ dominates, all coordinates step alike and the projection takes the step
-    back, so ``centre`` removes the mean first.  ``average_from`` returns the mean of the iterates from that epoch on instead
-    of the last one.  A non-finite gradient is skipped; after three in a row the best p so far is returned.
+    ``gradient(p, index)`` gives the loss and its gradient (n,) on a mini-batch.  Adam scales every coordinate by its
+    own gradient; where the common part ⟨∂L/∂w, w̄⟩ dominates, all coordinates step alike and the projection takes the
+    step back, so ``centre`` removes the mean first.  ``average_from`` returns the mean of the iterates from that epoch
+    on instead of the last one.  A non-finite gradient is skipped; after three in a row the best p so far is returned.
     """
-    p = start.clone().requires_grad_()
-    adam = optimizer([p]) if optimizer else torch.optim.Adam([p], lr=lr)
+    p = start.clone()
+    optimizer = optimizer or FlatAdam(lr)
     best, lowest = start.clone(), torch.inf
     total, counted, steps, skipped = torch.zeros_like(start), 0, 0, 0
     for epoch, epoch_batches in enumerate(batches):
         if each_epoch is not None:
-            each_epoch(p.detach())
+            each_epoch(p)
         for index in epoch_batches:
-            before = p.detach().clone()
-            value, g = gradient(before, index)
+            value, g = gradient(p, index)
             if not torch.isfinite(g).all():
                 skipped += 1
                 if skipped == SKIPS:
@@ -56,15 +56,13 @@ def descend(
                 continue
             skipped = 0
             if value < lowest:
-                best, lowest = before, value
-            p.grad = g - g.mean() if centre else g
-            adam.step()
-            with torch.no_grad():
-                p.copy_(project_simplex(p))
+                best, lowest = p.clone(), value
+            optimizer.step(p, g - g.mean() if centre else g)
+            p = project_simplex(p)
             steps += 1
             if average_from is not None and epoch >= average_from:
-                total += p.detach()
+                total += p
                 counted += 1
     if counted:
         return Descent(total / total.sum(), steps)
-    return Descent(p.detach().clone(), steps)
+    return Descent(p, steps)

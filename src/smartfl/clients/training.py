@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smartfl.clients.base import ClientAlgorithm
+from smartfl.data.augment import crop_and_flip
 from smartfl.data.dataset import Dense, Inputs
 from smartfl.flat import FlatSpec
+from smartfl.optimizers import FlatAdam, FlatOptimizer, FlatSGD
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,7 @@ class LocalTrainer:
     def train(self, inputs: Inputs, labels: Tensor, generator: torch.Generator) -> int:
         """Run the recipe from the loaded model; returns the number of optimiser steps."""
         recipe, size = self.recipe, len(labels)
-        flat = nn.Parameter(self.parameters)
-        flat.grad = self.gradient
-        optimizer = self._optimizer(flat)
+        optimizer = self._optimizer()
         self.model.train()
         steps = 0
         for _ in range(recipe.epochs):
@@ -116,7 +116,7 @@ class LocalTrainer:
                 F.cross_entropy(self.model(batch), target).backward()
                 with torch.no_grad():
                     self.algorithm.before_step(self.parameters, self.gradient)
-                    optimizer.step()
+                    optimizer.step(self.parameters, self.gradient)
                     self.algorithm.after_step(self.parameters)
                 if single:
                     self._set_norms(training=True)
@@ -125,8 +125,6 @@ class LocalTrainer:
 
     def _batch(self, inputs: Inputs, index: Tensor, generator: torch.Generator) -> Tensor:
         if self.recipe.augment and isinstance(inputs, Dense):
-            from smartfl.data.augment import crop_and_flip
-
             batch = inputs.normalise(crop_and_flip(inputs.values[index], generator))
         else:
             batch = inputs[index]
@@ -134,11 +132,9 @@ class LocalTrainer:
             batch = batch.contiguous(memory_format=torch.channels_last)
         return batch.to(self.device)
 
-    def _optimizer(self, flat: nn.Parameter) -> torch.optim.Optimizer:
+    def _optimizer(self) -> FlatOptimizer:
         r = self.recipe
-        if r.optimizer == "sgd":
-            return torch.optim.SGD([flat], lr=r.lr, momentum=r.momentum, weight_decay=r.weight_decay, fused=True)
-        return torch.optim.Adam([flat], lr=r.lr, weight_decay=r.weight_decay, fused=True)
+        return FlatSGD(r.lr, r.momentum, r.weight_decay) if r.optimizer == "sgd" else FlatAdam(r.lr, r.weight_decay)
 
     def _set_norms(self, training: bool) -> None:
         for norm in self._norms:

@@ -15,8 +15,7 @@ from typing import Any
 
 from smartfl.errors import WorkerError
 
-# Every optimiser imports torch._dynamo: 1.6 s once here instead of in every worker and every cell of a grid.
-_PRELOAD = ["smartfl.executors.bench", "smartfl.executors.processes", "smartfl.runs.execute", "torch._dynamo"]
+_PRELOAD = ["smartfl.executors.bench", "smartfl.executors.processes", "smartfl.runs.execute"]
 
 
 def cores() -> int:
