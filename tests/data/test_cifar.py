@@ -84,6 +84,17 @@ def test_a_record_is_label_then_channels(tmp_path: Path) -> None:
     assert data.train.values[0, 1, 0, 31] == 99
 
 
+def test_cifar100_puts_the_coarse_label_first(tmp_path: Path) -> None:
+    """<coarse><fine><3072 pixels>, as the authors' page says: 11, 98, then red at row 0, column 0."""
+    files = cifar_files(SMALL_CIFAR100, CIFAR100_ARRAYS, python=False)
+    files["test.bin"] = bytes([11, 98, 250]) + bytes(3071) + bytes([4, 0]) + bytes(3072)
+    write_files(tmp_path / SMALL_CIFAR100.binary, files)
+    fine, coarse = (SMALL_CIFAR100.load(f"{kind}_labels", str(tmp_path), "warn") for kind in ("fine", "coarse"))
+    assert fine.test_labels.tolist() == [98, 0]
+    assert coarse.test_labels.tolist() == [11, 4]
+    assert fine.test.values[0, 0, 0, 0] == 250
+
+
 @pytest.mark.parametrize(("cut", "complaint"), [(-1, "truncated"), (-3073, "truncated"), (None, "goes on after 3")])
 def test_wrong_lengths_are_refused(tmp_path: Path, cut: int | None, complaint: str) -> None:
     """A byte short, a whole record short, and a byte too long."""
