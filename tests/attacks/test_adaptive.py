@@ -132,6 +132,26 @@ def test_every_rule_can_be_rehearsed(name: str) -> None:
     assert repr(rule.state_dict()) == before
 
 
+@pytest.mark.parametrize("name", ["fedavg", "smartfl", "fltrust"])
+def test_batchnorm_models_are_rehearsed_and_left_alone(name: str) -> None:
+    """Trained directions exist although running statistics have no gradient; the server's module is not written to."""
+    with seeded(0):
+        model = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
+    spec = FlatSpec.of(model)
+    origin = spec.flatten(model)
+    rows = origin + 0.05 * torch.rand(6, spec.size, generator=torch.Generator().manual_seed(0))
+    updates, malicious = Updates.of(rows, origin=origin, spec=spec), torch.arange(6) < 2
+    rule: Rule = build("aggregators", name, {} if name == "fedavg" else {"server_epochs": 1})
+    attack = Adaptive(budget=6, held_out=64)
+    directions = attack.prepare(updates, malicious, replace(knows(rule), server=Server(model=model)), updates.deltas)[1]
+    assert all(direction.norm() > 0 for direction in directions.values())
+    assert set(directions) == {"negate", "spread", "ascent", "flip", "class"}
+    sent = attack.poison_updates(updates, malicious, replace(knows(rule), server=Server(model=model)))
+    assert screen(sent).dropped == ()
+    assert model.training
+    assert torch.equal(spec.flatten(model), origin)
+
+
 def test_search_spends_its_budget_and_finds_the_peak() -> None:
     """Damage peaks at family "b", scale 8, own carrier; every candidate is tried once."""
     tried: list[Candidate] = []

@@ -14,6 +14,8 @@ from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Rule, Server, Updates
 
+CPU = torch.device("cpu")
+
 
 def rehearsal(rule: Rule) -> Rehearsal:
     updates = Updates.of([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
@@ -59,14 +61,14 @@ def test_rules_with_state_and_noise_are_not_touched() -> None:
 
 def test_halves_are_disjoint_and_capped() -> None:
     samples = Proxy(torch.arange(10.0)[:, None], torch.arange(10), 10)
-    stand_in, judges = halves(samples, 3, 4, torch.Generator().manual_seed(0))
+    stand_in, judges = halves(samples, 3, 4, torch.Generator().manual_seed(0), CPU)
     assert (len(stand_in), len(judges)) == (3, 4)
     both = torch.cat([stand_in.inputs, judges.inputs]).flatten()
     assert len(both.unique()) == 7
     assert torch.equal(both.to(torch.int64), torch.cat([stand_in.labels, judges.labels]))  # type: ignore[list-item]
-    stand_in, judges = halves(samples, 128, 512, torch.Generator().manual_seed(0))
+    stand_in, judges = halves(samples, 128, 512, torch.Generator().manual_seed(0), CPU)
     assert (len(stand_in), len(judges)) == (5, 5)
-    assert halves(replace(samples, labels=None), 3, 4, torch.Generator())[0].labels is None
+    assert halves(replace(samples, labels=None), 3, 4, torch.Generator(), CPU)[0].labels is None
 
 
 def test_loss_and_error_by_hand() -> None:

@@ -150,7 +150,8 @@ class Adaptive(Attack):
         score = progress_lost(updates, mean)
         samples = knowledge.samples
         if server.model is not None and samples is not None and samples.labels is not None and len(samples) > 1:
-            stand_in, judges = halves(samples, self.proxy_size, self.held_out, knowledge.generator)
+            where = updates.matrix.device
+            stand_in, judges = halves(samples, self.proxy_size, self.held_out, knowledge.generator, where)
             assert stand_in.labels is not None
             assert judges.labels is not None
             victim = sacrificed(judges.labels, stand_in.labels, samples.num_classes)

@@ -64,6 +64,8 @@ def trained(
     ascent   raises the loss
     flip     fits the labels (y + 1) mod C
     class    raises the loss of class ``victim`` and lowers that of all others, so that it pays to take it
+
+    ``model`` must be in eval mode.
     """
     labels = held_out.labels
     assert labels is not None
@@ -71,7 +73,10 @@ def trained(
 
     def descend(objective: Callable[[Tensor], Tensor]) -> Tensor:
         def of_model(vector: Tensor) -> Tensor:
-            return objective(updates.spec.call(model, vector, held_out.inputs))
+            tensors = updates.spec.unflatten(vector)
+            # BatchNorm has no gradient with respect to its running statistics, and refuses ones that ask for it.
+            fixed = {entry.name: tensors[entry.name].detach() for entry in updates.spec.buffers}
+            return objective(torch.func.functional_call(model, tensors | fixed, (held_out.inputs,)))
 
         return steered(of_model, start, updates.spec.num_parameters, radius, steps)
 

@@ -23,19 +23,19 @@ Damage = Callable[[Tensor], float]
 WORST = sys.float_info.max
 
 
-def at(samples: Proxy, index: Tensor) -> Proxy:
-    """The samples at ``index``."""
-    where = index.to(samples.inputs.device)
-    return replace(
-        samples, inputs=samples.inputs[where], labels=None if samples.labels is None else samples.labels[where]
-    )
+def at(samples: Proxy, index: Tensor, where: torch.device) -> Proxy:
+    """The samples at ``index``, on the device ``where``."""
+    labels = None if samples.labels is None else samples.labels[index.to(samples.labels.device)].to(where)
+    return replace(samples, inputs=samples.inputs[index.to(samples.inputs.device)].to(where), labels=labels)
 
 
-def halves(samples: Proxy, most: int, held_out: int, generator: torch.Generator) -> tuple[Proxy, Proxy]:
+def halves(
+    samples: Proxy, most: int, held_out: int, generator: torch.Generator, where: torch.device
+) -> tuple[Proxy, Proxy]:
     """A random stand-in for the proxy data, at most ``most`` samples and half of them, and others to judge by."""
     order = torch.randperm(len(samples), generator=generator)
     cut = min(most, len(samples) // 2)
-    return at(samples, order[:cut]), at(samples, order[cut : cut + held_out])
+    return at(samples, order[:cut], where), at(samples, order[cut : cut + held_out], where)
 
 
 def loss_on(updates: Updates, model: nn.Module, judges: Proxy, measure: Literal["loss", "error"]) -> Damage:
