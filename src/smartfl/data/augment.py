@@ -26,7 +26,7 @@ def crop_and_flip(raw: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _copy_windows(padded: Tensor, down: Tensor, across: Tensor, flip: Tensor, height: int, width: int) -> Tensor:
-    """One strided copy per sample: on a CPU about three times as fast as a gather (0.1 against 0.3 ms for 32)."""
+    """One strided copy per sample: on a CPU faster than a gather (0.11 against 0.28 ms for 32 × 3 × 32 × 32)."""
     out = padded.new_empty(*padded.shape[:2], height, width)
     source, target = padded.numpy(), out.numpy()
     for i, (y, x, mirrored) in enumerate(zip(down.tolist(), across.tolist(), flip.tolist(), strict=True)):
