@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, Self
 
 import torch
+from torch import Tensor
 
 from smartfl.clients.base import ClientAlgorithm
 from smartfl.data.federation import Shards
@@ -66,21 +67,23 @@ def train_cohort(
     steps = {task.client: count for task, count in zip(longest_first, done, strict=True)}
     if algorithm.keeps_state:
         after = board.states[: len(ordered)].clone()
+        diverged = ~torch.isfinite(after).all(dim=1)  # one NaN in the shared state would reach every later client
+        after[diverged] = before[diverged]
         state.shared = algorithm.merge(state.shared, before, after, len(shards))
         state.own |= dict(zip(ordered, after, strict=True))
     return [
-        _updates(board, state, spec, shards, [t for t in tasks if t.group == g], steps) for g, spec in enumerate(specs)
+        _updates(board, state.vectors[g], spec, shards, [task for task in tasks if task.group == g], steps)
+        for g, spec in enumerate(specs)
     ]
 
 
 def _updates(
-    board: Board, state: State, spec: FlatSpec, shards: Shards, tasks: list[TrainTask], steps: dict[int, int]
+    board: Board, origin: Tensor, spec: FlatSpec, shards: Shards, tasks: list[TrainTask], steps: dict[int, int]
 ) -> Updates:
     """The rows of one architecture group."""
     start = tasks[0].offset if tasks else 0
     ids = [task.client for task in tasks]
     rows = board.rows[start : start + len(ids) * spec.size].view(len(ids), spec.size)
-    origin = state.vectors[tasks[0].group] if tasks else rows.new_zeros(spec.size)
     counts = shards.sizes[ids].to(torch.float64)
     return Updates.of(rows.to(origin.device), counts, origin, num_steps=[steps[i] for i in ids], ids=ids, spec=spec)
 

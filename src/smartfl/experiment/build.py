@@ -79,6 +79,11 @@ def resolve_experiment(experiment: Experiment) -> Experiment:
     So that a run directory says all, and a changed default changes the digest.
     """
     rule, attack, algorithm = build_rule(experiment), build_attack(experiment), build_algorithm(experiment)
+    if algorithm.keeps_state and len(experiment.model) > 1:
+        raise UserError(
+            f"client.algorithm = '{experiment.client.algorithm}' keeps a state per parameter and accepts one model, "
+            f"got {len(experiment.model)}"
+        )
     _rehearse(experiment)
     tables = experiment.tables()
     tables["aggregator"] |= _defaults(rule) | experiment.aggregator.settings
@@ -100,6 +105,15 @@ def _defaults(thing: object) -> dict[str, Any]:
 def _rehearse(experiment: Experiment) -> None:
     """Run the rule once on a toy cohort of the planned size, so that an invalid f fails before anything is written."""
     rule = build_rule(experiment)
+    several = len(experiment.model) > 1
+    if several and hasattr(rule, "cohort_weights"):
+        raise UserError(
+            f"aggregator.name = '{experiment.aggregator.name}' chooses cohorts for one model, not for several"
+        )
+    if several and build_algorithm(experiment).keeps_state:
+        raise UserError(
+            f"client.algorithm = '{experiment.client.algorithm}' keeps state for one model, not for several"
+        )
     if rule.needs_proxy != "no" and experiment.data.proxy.size == 0:
         raise UserError(f"data.proxy.size = 0, but the aggregator '{experiment.aggregator.name}' needs proxy data")
     # The groups of clients with one architecture are aggregated apart, and may be as small as this.

@@ -1,0 +1,71 @@
+"""The scale that is taken out of the logits, and the weight of each class."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from smartfl.aggregators.calibration import best_scale, class_balance
+
+
+def loss_at(scale, logits, labels, weights):
+    """Σ c_y CE(s·z, y) in NumPy."""
+    z = scale * logits.double().numpy()
+    z = z - z.max(axis=1, keepdims=True)
+    each = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), labels.numpy()]
+    return float((weights.numpy() * each).sum())
+
+
+@pytest.mark.parametrize(("factor", "noise"), [(1.0, 1.0), (1e-3, 1.0), (30.0, 3.0)])
+def test_best_scale_against_a_fine_grid(factor, noise):
+    generator = torch.Generator().manual_seed(2)
+    labels = torch.randint(0, 4, (64,), generator=generator)
+    logits = torch.nn.functional.one_hot(labels, 4) + noise * torch.randn(64, 4, generator=generator)
+    logits = logits * factor
+    weights = class_balance(labels, 4)
+    grid = np.exp(np.linspace(np.log(0.1), np.log(1e4), 4000))
+    losses = [loss_at(s, logits, labels, weights) for s in grid]
+    found = best_scale(logits, labels, weights)
+    assert found == pytest.approx(grid[int(np.argmin(losses))], rel=5e-3)
+    assert loss_at(found, logits, labels, weights) <= min(losses) * (1 + 1e-6)
+
+
+def test_two_classes_by_hand():
+    """z = (1, 0), three of four right: the optimum has σ(s) = 3/4, so s = log 3."""
+    logits = torch.tensor([[1.0, 0.0]] * 4)
+    scale = best_scale(logits, torch.tensor([0, 0, 0, 1]), torch.ones(4))
+    assert scale == pytest.approx(np.log(3), rel=1e-5)
+
+
+def test_weights_shift_the_optimum():
+    """Class balance makes 3 right of one class worth 1 wrong of the other: σ(s) = 1/2, and s ends at its bound."""
+    logits, labels = torch.tensor([[1.0, 0.0]] * 4), torch.tensor([0, 0, 0, 1])
+    assert best_scale(logits, labels, class_balance(labels, 2)) == pytest.approx(0.1, rel=1e-4)
+
+
+def test_bounds():
+    right, labels = torch.eye(3), torch.arange(3)
+    assert best_scale(right / 1e4, labels, torch.ones(3)) == pytest.approx(1e4, rel=1e-4)
+    assert best_scale(-right, labels, torch.ones(3)) == pytest.approx(0.1, rel=1e-4)
+    assert best_scale(right, labels, torch.ones(3), low=1.0, high=2.0) == pytest.approx(2, rel=1e-4)
+
+
+def test_separable_samples_end_where_nothing_is_left_to_gain():
+    right, labels, ones = torch.eye(3), torch.arange(3), torch.ones(3)
+    assert loss_at(best_scale(right, labels, ones), right, labels, ones) < 1e-12
+
+
+def test_scaling_the_logits_scales_the_answer_back():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 3, (50,), generator=generator)
+    logits = torch.randn(50, 3, generator=generator) + torch.nn.functional.one_hot(labels, 3)
+    one = best_scale(logits, labels, torch.ones(50))
+    assert best_scale(logits / 20, labels, torch.ones(50)) == pytest.approx(20 * one, rel=1e-4)
+
+
+def test_every_class_counts_the_same_and_the_mean_is_one():
+    """Counts 3, 1: weights ∝ 1/3, 1/3, 1/3, 1, scaled to sum 4. A missing class neither counts nor blows up."""
+    weights = class_balance(torch.tensor([0, 0, 0, 2]), 3)
+    assert weights.tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2])
+    assert float(weights.sum()) == pytest.approx(4)

@@ -1,0 +1,304 @@
+"""ALGORITHMS.md 1.6 and 1.8: the acceptance tests of SmartFL and its edge cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smartfl.aggregators.fedavg import FedAvg
+from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.simplex_descent import descend
+from smartfl.aggregators.smartfl import SmartFL
+from smartfl.errors import UserError
+from smartfl.flat import FlatSpec
+from smartfl.models.logistic import Logistic
+from smartfl.optimizers import FlatSGD
+from smartfl.types import Proxy, Server, Updates
+
+VARIANTS = ["literal", "centred", "calibrated"]
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+both_paths = pytest.mark.parametrize("linear", [True, False])
+
+
+class Problem:
+    """Five features, three classes, separable: ``good`` solves it, its negative gets everything wrong."""
+
+    def __init__(self, linear: bool = True, samples: int = 64) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.model = Logistic(5, 3)
+        self.model.linear_in_parameters = linear
+        self.spec = FlatSpec.of(self.model)
+        truth = torch.randn(3, 5, generator=generator)
+        inputs = torch.randn(samples, 5, generator=generator)
+        self.good = torch.cat([truth.reshape(-1), torch.zeros(3)])
+        self.proxy = Proxy(inputs, (inputs @ truth.T).argmax(dim=1), 3)
+        self.noise = torch.randn(8, self.spec.size, generator=generator)
+
+    def updates(self, rows: torch.Tensor, *arguments: object, **more: object) -> Updates:
+        return Updates.of(rows, *arguments, spec=self.spec, **more)
+
+    def server(self) -> Server:
+        return Server(model=self.model, proxy=self.proxy, generator=torch.Generator().manual_seed(5))
+
+    def around(self, *signs: float) -> torch.Tensor:
+        """One row near sign·good for each sign."""
+        return torch.stack([s * self.good + 0.2 * e for s, e in zip(signs, self.noise, strict=False)])
+
+
+@pytest.mark.parametrize(("target", "optimum"), [(1.0, 0.25), (-1.0, 0.0), (7.0, 1.0)])
+def test_two_clients_and_a_quadratic_loss_reach_the_closed_form(target, optimum):
+    """1.8.1: w = (4, 0), model w·x at x = 1, loss (w(p) − t)²: p₁ = t/4 clipped to [0, 1]."""
+    model = nn.Linear(1, 1, bias=False)
+    updates = Updates.of([[4.0], [0.0]], spec=FlatSpec.of(model))
+    hull = Hull(updates, model, torch.ones(1, 1))
+    batches = [[torch.zeros(1, dtype=torch.int64)] * 300]
+    found = descend(
+        updates.weights,
+        lambda p, index: hull.gradient(p, index, lambda output, where: (output - target).square().mean()),
+        batches,
+        lr=0.01,
+        centre=True,
+        optimizer=FlatSGD(0.01),
+    )
+    assert found.p.tolist() == pytest.approx([optimum, 1 - optimum], abs=1e-4)
+    assert hull.mix(found.p).item() == pytest.approx(4 * optimum, abs=1e-3)
+
+
+@pytest.mark.parametrize("variant", ["literal", "centred"])
+@both_paths
+def test_one_honest_client_among_sign_flipped_copies_gets_all_weight(variant, linear):
+    """1.8.2: within 200 steps; 64 samples in batches of 32 are 2 steps an epoch."""
+    problem = Problem(linear)
+    updates = problem.updates(torch.stack([-problem.good] * 3 + [problem.good] + [-problem.good] * 3))
+    result = SmartFL(variant, server_epochs=100)(updates, problem.server())
+    assert result.info["steps"] == 200
+    assert float(result.coefficients[3]) > 0.99
+
+
+def test_a_loss_without_scale_stops_once_the_mix_is_right():
+    """Calibrated: w(p) = (2p − 1)·good for honest weight p, and every p > ½ has the same loss; the mix is right."""
+    problem = Problem()
+    rows = torch.stack([-problem.good] * 6 + [problem.good])
+    result = SmartFL(server_epochs=100)(problem.updates(rows), problem.server())
+    assert float(result.coefficients[6]) > 0.6
+    predicted = problem.spec.call(problem.model, result.vector, problem.proxy.inputs).argmax(dim=1)
+    assert torch.equal(predicted, problem.proxy.labels)
+
+
+@every_variant
+def test_weights_are_on_the_simplex_and_the_model_in_the_box(world, variant):
+    """1.8.3, with BatchNorm statistics as part of the model."""
+    w = world(batchnorm=True)
+    result = SmartFL(variant, server_epochs=4, lr=0.05)(w.updates, w.server())
+    p = result.coefficients
+    assert p.dtype == torch.float64
+    assert float(p.min()) >= 0
+    assert abs(float(p.sum()) - 1) <= 1e-9
+    low, high = w.updates.matrix.min(dim=0).values, w.updates.matrix.max(dim=0).values
+    assert bool(((result.vector >= low - 1e-6) & (result.vector <= high + 1e-6)).all())
+    torch.testing.assert_close(result.vector, w.updates.mix(p))
+
+
+@every_variant
+def test_no_server_epochs_are_exactly_fedavg(world, variant):
+    """1.8.4"""
+    w = world(batchnorm=True)
+    result, fedavg = SmartFL(variant, server_epochs=0)(w.updates, w.server()), FedAvg()(w.updates)
+    assert torch.equal(result.vector, fedavg.vector)
+    assert torch.equal(result.coefficients, fedavg.coefficients)
+
+
+@every_variant
+@both_paths
+def test_permuting_clients_permutes_their_weights(variant, linear):
+    """1.8.5: ids follow their rows, so the sorted matrix has another order."""
+    problem = Problem(linear)
+    rows, order = problem.around(1, -1, 1, 0.5), [2, 0, 3, 1]
+    rule = SmartFL(variant, server_epochs=6)
+    one = rule(problem.updates(rows, [1, 2, 3, 4]), problem.server())
+    two = rule(problem.updates(rows[order], [[1, 2, 3, 4][i] for i in order]), problem.server())
+    torch.testing.assert_close(two.coefficients, one.coefficients[order], rtol=0, atol=1e-5)
+    torch.testing.assert_close(two.vector, one.vector, rtol=0, atol=1e-5)
+
+
+@every_variant
+def test_a_nan_client_is_as_good_as_absent(world, variant):
+    """1.8.5: bit for bit, with weight 0 and a reason."""
+    w = world(batchnorm=True)
+    row = w.updates.matrix[0].clone()
+    row[3] = torch.nan
+    rule = SmartFL(variant, server_epochs=3)
+    with_it, without = rule(w.with_row(9, row), w.server()), rule(w.updates, w.server())
+    assert torch.equal(with_it.vector, without.vector)
+    assert torch.equal(with_it.coefficients[:-1], without.coefficients)
+    assert with_it.coefficients[-1] == 0
+    assert [d.id for d in with_it.dropped] == [9]
+
+
+@every_variant
+def test_same_inputs_same_result(world, variant):
+    w = world(batchnorm=True)
+    torch.manual_seed(1)
+    one = SmartFL(variant, server_epochs=3)(w.updates, w.server())
+    torch.manual_seed(2)
+    two = SmartFL(variant, server_epochs=3)(w.updates, w.server())
+    assert torch.equal(one.vector, two.vector)
+    assert torch.equal(one.coefficients, two.coefficients)
+
+
+@every_variant
+@both_paths
+def test_a_client_that_overflows_is_left_out(variant, linear):
+    """1.6: rows of 3e38 are finite, their predictions are not; the rest is optimised as if they were absent."""
+    problem = Problem(linear)
+    rows = problem.around(1, 1, -1)
+    huge = torch.full((1, problem.spec.size), 3e38)
+    rule = SmartFL(variant, server_epochs=10)
+    without = rule(problem.updates(rows, [1, 2, 3]), problem.server())
+    result = rule(problem.updates(torch.cat([huge, rows]), [9, 1, 2, 3]), problem.server())
+    assert result.events == ("predictions on the proxy data are not finite, weight 0 for clients 0",)
+    assert result.coefficients[0] == 0
+    assert torch.equal(result.coefficients[1:], without.coefficients)
+    assert torch.equal(result.vector, without.vector)
+
+
+@both_paths
+def test_when_every_client_overflows_the_global_model_is_kept(linear):
+    problem = Problem(linear)
+    updates = problem.updates(torch.full((2, problem.spec.size), 3e38), origin=problem.good)
+    result = SmartFL()(updates, problem.server())
+    assert torch.equal(result.vector, problem.good)
+    assert result.coefficients.tolist() == [0, 0]
+    assert len(result.events) == 1
+
+
+def test_when_only_the_mix_overflows_the_best_client_is_the_start():
+    """Layers (1e38, 0) and (0, 1e38), both with finite predictions; ½·1e38 · ½·1e38 is not. Client 1 has the bias."""
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 2))
+    spec = FlatSpec.of(model)
+    one = torch.tensor([1e38, 0.0, 0.0, 0.0, 0.0])
+    two = torch.tensor([0.0, 1e38, -1e38, 2.0, 0.0])
+    proxy = Proxy(torch.ones(4, 1), torch.zeros(4, dtype=torch.int64), 2)
+    updates = Updates.of(torch.stack([one, two]), spec=spec)
+    result = SmartFL(server_epochs=2)(updates, Server(model=model, proxy=proxy))
+    assert "their mix overflows: started at the best client" in result.events
+    assert result.coefficients.tolist() == [0, 1]
+
+
+@every_variant
+def test_a_huge_client_that_does_not_overflow_loses_its_weight(variant):
+    problem = Problem()
+    rows = torch.cat([problem.around(1, 1, 1), 1e30 * problem.noise[5:6]])
+    result = SmartFL(variant, server_epochs=50)(problem.updates(rows), problem.server())
+    assert float(result.coefficients[3]) == 0
+    assert torch.isfinite(result.vector).all()
+
+
+def test_a_single_client_is_returned_as_it_is(world):
+    w = world(batchnorm=True, clients=1)
+    result = SmartFL()(w.updates, w.server())
+    assert result.coefficients.tolist() == [1]
+    assert torch.equal(result.vector, w.updates.matrix[0])
+
+
+@every_variant
+@both_paths
+def test_equal_clients_get_equal_weights(variant, linear):
+    problem = Problem(linear)
+    rows = problem.around(1, -1, 1)[[0, 1, 1, 2]]
+    result = SmartFL(variant, server_epochs=10)(problem.updates(rows), problem.server())
+    assert float(result.coefficients[1]) == pytest.approx(float(result.coefficients[2]), abs=1e-9)
+
+
+def test_a_client_that_reports_no_samples_can_still_grow():
+    """1.6: p⁰ = 0 is allowed with projection; here it is the only client that is right."""
+    problem = Problem()
+    result = SmartFL(server_epochs=60)(problem.updates(problem.around(-1, 1, -1), [5, 0, 5]), problem.server())
+    assert float(result.coefficients[1]) > 0.9
+
+
+def test_counts_of_zero_all_round_start_uniform(world):
+    w = world()
+    zeros = replace(w.updates, num_examples=torch.zeros(4, dtype=torch.float64))
+    assert SmartFL(server_epochs=0)(zeros, w.server()).coefficients.tolist() == [0.25] * 4
+
+
+def test_the_uniform_start_does_not_see_reported_counts():
+    problem = Problem()
+    rows = problem.around(1, -1, 1)
+    rule = SmartFL(init="uniform", server_epochs=3)
+    one = rule(problem.updates(rows, [1, 1e9, 1]), problem.server())
+    two = rule(problem.updates(rows, [4, 5, 6]), problem.server())
+    assert torch.equal(one.coefficients, two.coefficients)
+    assert SmartFL(init="uniform", server_epochs=0)(problem.updates(rows, [1, 2, 3]), problem.server()).coefficients[
+        0
+    ] == pytest.approx(1 / 3)
+
+
+def test_literal_is_the_paper_to_the_letter(world):
+    """Algorithm 1 once more in NumPy: Adam on p with ⟨G, w_i⟩, projection by bisection after every mini-batch of 8."""
+    w = world()
+    rule = SmartFL("literal", server_epochs=3, lr=0.02, batch_size=8)
+    found = rule(w.updates, w.server()).coefficients.numpy()
+    generator = torch.Generator().manual_seed(7)
+    rows, p = w.updates.matrix, w.updates.weights.numpy()
+    m, v, t = np.zeros(4), np.zeros(4), 0
+    for _ in range(3):
+        for index in torch.randperm(24, generator=generator).split(8):
+            mixed = (torch.from_numpy(p).float() @ rows).requires_grad_()
+            named = {"weight": mixed[:9].view(3, 3), "bias": mixed[9:]}
+            logits = torch.func.functional_call(w.model, named, (w.proxy.inputs[index],))
+            nn.functional.cross_entropy(logits, w.proxy.labels[index]).backward()
+            g, t = (rows @ mixed.grad).double().numpy(), t + 1
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+            p = p - 0.02 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+            low, high = p.max() - 1, p.max()
+            for _ in range(100):
+                theta = (low + high) / 2
+                low, high = (theta, high) if np.maximum(p - theta, 0).sum() > 1 else (low, theta)
+            p = np.maximum(p - low, 0)
+    np.testing.assert_allclose(found, p, atol=1e-5)
+
+
+def test_short_proxy_data_are_one_batch_an_epoch(world):
+    """|D_s| = 24 < 32: one step per epoch; batches of 10 are three, the last one short."""
+    w = world()
+    assert SmartFL(server_epochs=5)(w.updates, w.server()).info["steps"] == 5
+    assert SmartFL(server_epochs=5, batch_size=10)(w.updates, w.server()).info["steps"] == 15
+
+
+def test_a_class_without_samples_is_allowed(world):
+    w = world()
+    keep = w.proxy.labels != 2
+    proxy = Proxy(w.proxy.inputs[keep], w.proxy.labels[keep], 3)
+    result = SmartFL(server_epochs=3)(w.updates, w.server(proxy=proxy))
+    assert torch.isfinite(result.vector).all()
+
+
+def test_diagnostics(world):
+    """‖p − p⁰‖₁ and 1/Σp² are reported."""
+    w = world()
+    result = SmartFL("centred", server_epochs=2)(w.updates, w.server())
+    p = result.coefficients
+    assert result.info["moved"] == pytest.approx(float((p - w.updates.weights).abs().sum()))
+    assert result.info["effective_clients"] == pytest.approx(float(1 / (p * p).sum()))
+
+
+def test_what_is_missing_is_said(world):
+    w = world()
+    rule = SmartFL()
+    for server in (None, w.server(proxy=None), w.server(model=None)):
+        with pytest.raises(UserError, match="needs a server with a model and proxy data"):
+            rule(w.updates, server)
+    with pytest.raises(UserError, match="needs labelled proxy data"):
+        rule(w.updates, w.unlabelled())
+
+
+@pytest.mark.parametrize("settings", [{"server_epochs": -1}, {"batch_size": 0}, {"lr": 0.0}, {"lr": float("nan")}])
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(UserError, match=next(iter(settings))):
+        SmartFL(**settings)
