@@ -159,7 +159,7 @@ def test_backdoor_on_a_real_model(digits: Dataset, knowledge: Knowledge) -> None
 
 
 def test_settings_are_checked(knowledge: Knowledge) -> None:
-    for settings in ({"target": -1}, {"fraction": 1.5}, {"size": 0}):
+    for settings in ({"target": -1}, {"fraction": 1.5}, {"size": 0}, {"replacement": "of"}):
         with pytest.raises(UserError, match=f"{next(iter(settings))} = "):
             Backdoor(**settings)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="target = 3"):

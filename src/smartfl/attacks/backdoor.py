@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -90,7 +89,7 @@ class Backdoor(Attack):
     fraction: float = 0.5
     size: int = 3
     value: float | None = None
-    replacement: float | Literal["auto", "off"] = "auto"
+    replacement: float | str = "auto"
 
     def __post_init__(self) -> None:
         if self.target < 0:
@@ -99,6 +98,8 @@ class Backdoor(Attack):
             raise UserError(f"fraction = {self.fraction} must lie between 0 and 1")
         if self.size < 1:
             raise UserError(f"size = {self.size} must be at least 1")
+        if isinstance(self.replacement, str) and self.replacement not in ("auto", "off"):
+            raise UserError(f"replacement = {self.replacement!r} is unknown; accepted: auto, off, or a number")
 
     def poison_data(
         self, inputs: Inputs, labels: Tensor, num_classes: int, generator: torch.Generator
@@ -112,10 +113,10 @@ class Backdoor(Attack):
 
     def gamma(self, updates: Updates, malicious: Tensor) -> float:
         """γ; 1 when the compromised clients report no sample, since no factor replaces anything then."""
+        if not isinstance(self.replacement, str):
+            return self.replacement
         if self.replacement == "off":
             return 1.0
-        if self.replacement != "auto":
-            return self.replacement
         mass = float(updates.weights[malicious].sum())
         return 1 / mass if mass > 0 else 1.0
 
