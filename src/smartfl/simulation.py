@@ -196,7 +196,7 @@ class Simulation:
             client_logits(group, model, inputs) for group, model in zip(updates, self.models, strict=True) if len(group)
         ]
         every = torch.cat(logits)
-        return every[torch.isfinite(every).flatten(1).all(dim=1)].mean(dim=0)
+        return every[torch.isfinite(every).flatten(1).all(dim=1)].to(torch.float64).mean(dim=0)
 
     @torch.no_grad()
     def predict(self, batch: Tensor) -> Tensor:

@@ -9,9 +9,7 @@ from typing import Annotated
 
 import typer
 
-from smartfl.data.fetch import NAMES, fetch, locate
 from smartfl.data.home import cache_home, data_home
-from smartfl.data.progress import bar
 from smartfl.errors import UserError
 
 app = typer.Typer(help="Datasets: what is there, where, and how to get it.", no_args_is_help=True)
@@ -22,6 +20,8 @@ Directory = Annotated[Path | None, typer.Option("--dir", help="Look here instead
 @app.command()
 def status(directory: Directory = None) -> None:
     """List the datasets and where each was found."""
+    from smartfl.data.fetch import NAMES
+
     rows = []
     for name in NAMES:
         if files := _found(name, directory):
@@ -42,13 +42,38 @@ def where(directory: Directory = None) -> None:
     _print(("what", "directory", "set by", "status"), rows)
 
 
+@app.command("show")
+def show_command(
+    experiment: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="the experiment")],
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting")] = None,
+    out: Annotated[list[Path] | None, typer.Option("-o", "--out", help="a .png or .html to write; repeatable")] = None,
+) -> None:
+    """Show how an experiment's partition shares the classes among its clients."""
+    from smartfl.data.federation import build_federation
+    from smartfl.data.statistics import histogram, show
+    from smartfl.experiment.build import build_rule
+    from smartfl.experiment.files import read_experiment
+
+    chosen = read_experiment(experiment, set_ or [])
+    federation = build_federation(chosen, build_rule(chosen).needs_proxy)
+    dataset, shards = federation.dataset, federation.shards
+    counts = histogram(dataset.train_labels, [shards[i] for i in range(len(shards))], dataset.num_classes)
+    data = chosen.data
+    title = f"{data.dataset}, {data.clients} clients, {data.partition}, alpha {data.alpha:g}, seed {chosen.seed}"
+    for path in show(counts, title, out or []):
+        typer.echo(f"written: {path}")
+
+
 @app.command("fetch")
 def fetch_command(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}, or 'all'.")],
+    name: Annotated[str, typer.Argument(help="A dataset that `smartfl data status` lists, or 'all'.")],
     directory: Directory = None,
     force: Annotated[bool, typer.Option("--force", help="Download even if the dataset is there.")] = False,
 ) -> None:
     """Download a dataset into the data directory; checksums decide whether it is kept."""
+    from smartfl.data.fetch import NAMES, fetch
+    from smartfl.data.progress import bar
+
     if name not in (*NAMES, "all"):
         raise UserError(f"NAME = {name!r}: accepted are {', '.join(NAMES)}, all")
     for each in NAMES if name == "all" else (name,):
@@ -59,6 +84,8 @@ def fetch_command(
 
 
 def _found(name: str, directory: Path | None) -> tuple[Path, ...]:
+    from smartfl.data.fetch import locate
+
     try:
         return locate(name, directory)
     except UserError:

@@ -1,0 +1,100 @@
+"""SmartFL-U: pseudo-labels from the clients, weights on the simplex."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from smartfl.aggregators.fedavg import FedAvg
+from smartfl.aggregators.smartfl_unlabelled import SmartFLUnlabelled
+from smartfl.errors import UserError
+from smartfl.flat import FlatSpec
+from smartfl.types import Proxy, Server, Updates
+
+
+def world(n: int = 5, seed: int = 0) -> tuple[Updates, Server]:
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Linear(3, 4)
+    spec = FlatSpec.of(model)
+    rows = torch.randn(n, spec.size, generator=generator)
+    proxy = Proxy(torch.randn(40, 3, generator=generator), None, 4)
+    counts = torch.arange(1, n + 1)
+    return Updates.of(rows, counts, spec=spec), Server(model=model, proxy=proxy, generator=generator)
+
+
+def test_two_clients_of_opposite_opinion_by_hand() -> None:
+    """Logits (2,0,0) and (0,2,0) on one sample: z̄ = (1,1,0), q = (0.422319, 0.422319, 0.155362) (ALGORITHMS.md 2.1).
+
+    The student (2a, 2(1−a), 0) equals the teacher at a = 1/2: starting from counts 3 and 1 the weights go there.
+    """
+    model = nn.Linear(1, 3, bias=False)
+    rows = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
+    updates = Updates.of(rows, [3, 1], spec=FlatSpec.of(model))
+    server = Server(model=model, proxy=Proxy(torch.ones(1, 1), None, 3))
+    result = SmartFLUnlabelled(lr=1e-2, server_epochs=300)(updates, server)
+    assert result.coefficients is not None
+    assert result.coefficients.tolist() == pytest.approx([0.5, 0.5], abs=0.01)
+    assert result.info["kl"] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_kl_at_the_start_by_hand() -> None:
+    """Two equal clients are the student (1,0,0) whatever p is; for the teacher q = softmax(1,1,0) KL = 0.111769."""
+    model = nn.Linear(1, 3, bias=False)
+    rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    updates = Updates.of(rows, spec=FlatSpec.of(model))
+    server = Server(model=model, proxy=Proxy(torch.ones(1, 1), None, 3), teacher=torch.tensor([[1.0, 1.0, 0.0]]))
+    result = SmartFLUnlabelled()(updates, server)
+    assert result.info["kl"] == pytest.approx(0.111769, abs=1e-6)
+
+
+def test_no_epochs_is_fedavg() -> None:
+    updates, server = world()
+    assert torch.equal(SmartFLUnlabelled(server_epochs=0)(updates, server).vector, FedAvg()(updates).vector)
+
+
+def test_stays_within_its_reach_and_on_the_simplex() -> None:
+    """80 Adam steps of 5e-4 move a weight by 0.04 at most, projection included."""
+    updates, server = world(n=8)
+    p = SmartFLUnlabelled()(updates, server).coefficients
+    assert p is not None
+    assert float(p.min()) >= 0
+    assert math.isclose(float(p.sum()), 1, abs_tol=1e-9)
+    assert float((p - updates.weights).abs().max()) <= 0.05
+    assert float((p - updates.weights).abs().max()) > 0
+
+
+def test_lowers_the_distance_to_the_teacher() -> None:
+    updates, server = world(n=8)
+    few = SmartFLUnlabelled(server_epochs=1, lr=1e-3)(updates, server).info["kl"]
+    many = SmartFLUnlabelled(server_epochs=200, lr=1e-2)(updates, server).info["kl"]
+    assert many < few
+
+
+def test_a_nan_client_changes_nothing() -> None:
+    updates, server = world()
+    rows = torch.cat([updates.matrix, torch.full((1, updates.spec.size), torch.nan)])
+    more = Updates.of(rows, [*updates.num_examples.tolist(), 9], spec=updates.spec)
+    alone = SmartFLUnlabelled()(updates, replace(server, generator=torch.Generator().manual_seed(1)))
+    beside = SmartFLUnlabelled()(more, replace(server, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(alone.vector, beside.vector)
+    assert beside.coefficients is not None
+    assert beside.coefficients[-1] == 0
+
+
+def test_an_overflowing_client_gets_no_weight() -> None:
+    updates, server = world()
+    matrix = updates.matrix.clone()
+    matrix[2] = 1e38
+    result = SmartFLUnlabelled()(updates.with_matrix(matrix), server)
+    assert result.coefficients is not None
+    assert result.coefficients[2] == 0
+    assert torch.isfinite(result.vector).all()
+    assert result.events
+
+
+def test_needs_inputs() -> None:
+    updates, _ = world()
+    with pytest.raises(UserError, match="proxy"):
+        SmartFLUnlabelled()(updates)
