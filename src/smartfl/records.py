@@ -41,10 +41,13 @@ class RoundRecord:
     events: tuple[str, ...] = ()
 
     def round_line(self) -> dict[str, Any]:
-        """The line of rounds.jsonl."""
+        """The line of rounds.jsonl; a loss that is infinite or NaN is null there, as JSON has no such numbers."""
         line = asdict(self)
         for key in ("ids", "coefficients", "malicious"):
             del line[key]
+        for key in ("loss", "proxy_loss"):
+            line[key] = _finite(line[key])
+        line["info"] = {key: _finite(value) for key, value in self.info.items()}
         return line
 
     def coefficients_line(self) -> dict[str, Any]:
@@ -55,6 +58,10 @@ class RoundRecord:
             "coefficients": None if self.coefficients is None else list(self.coefficients),
             "malicious": list(self.malicious),
         }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 @dataclass(frozen=True)

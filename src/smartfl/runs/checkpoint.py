@@ -28,13 +28,15 @@ def save_checkpoint(directory: Path, state: State) -> None:
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
-def load_checkpoint(directory: Path) -> State | None:
-    """The newest checkpoint whose files are whole, or None."""
+def load_checkpoint(directory: Path, newest: int | None = None) -> State | None:
+    """The newest checkpoint, of round ``newest`` at most, whose files are whole; or None."""
     for path in sorted(directory.glob("round-*.json"), reverse=True):
         try:
             scalars = json.loads(path.read_text(encoding="utf-8"))
             content = path.with_suffix(".safetensors").read_bytes()
         except (OSError, ValueError):
+            continue
+        if not isinstance(scalars, dict) or (newest is not None and scalars.get("round", 0) > newest):
             continue
         if hashlib.sha256(content).hexdigest() == scalars.pop("sha256", None):
             return State.of(safetensors.torch.load(content), scalars)

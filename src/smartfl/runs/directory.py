@@ -74,13 +74,13 @@ class RunDirectory:
 
     def restore(self) -> State | None:
         """The state to go on from; records of later rounds (written before their checkpoint) are cut off."""
-        state = load_checkpoint(self.path / "checkpoints")
+        files = [self.path / name for name in ("rounds.jsonl", "coefficients.jsonl")]
+        records = [read_lines(file) if file.exists() else [] for file in files]
+        # A checkpoint ahead of its records (a disk that lost the last line) would leave a gap in them.
+        state = load_checkpoint(self.path / "checkpoints", newest=min(len(lines) for lines in records))
         done = state.round if state is not None else 0
-        for name in ("rounds.jsonl", "coefficients.jsonl"):
-            file = self.path / name
-            if file.exists():
-                kept = [json.dumps(line) + "\n" for line in read_lines(file) if line["round"] <= done]
-                write_text(file, "".join(kept))
+        for file, lines in zip(files, records, strict=True):
+            write_text(file, "".join(json.dumps(line) + "\n" for line in lines[:done]))
         return state
 
     def write_environment(self, found: dict[str, Any]) -> None:

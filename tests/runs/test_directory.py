@@ -1,0 +1,248 @@
+"""The run directory: taken up, thrown away, refused; and a run that is cut anywhere ends the same."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from smartfl.errors import UserError
+from smartfl.experiment.files import read_experiment
+from smartfl.runs.directory import read_lines
+from smartfl.runs.execute import default_path, execute
+
+
+class Cut(Exception):
+    """Stands for a kill right behind a round."""
+
+
+def run(experiment, path, *, stop=None, **options):
+    def watch(record):
+        if record.round == stop:
+            raise Cut
+
+    return execute(experiment, path, executor="serial", watch=watch, **options)
+
+
+def outcome(path):
+    """What two runs of one experiment must have in common, byte for byte."""
+    rounds = read_lines(path / "rounds.jsonl")
+    for line in rounds:
+        del line["seconds"]
+    return rounds, (path / "coefficients.jsonl").read_bytes(), (path / "model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def experiment(tiny):
+    """Stateful on both sides: SCAFFOLD's controls and FedAvgM's velocity must survive."""
+    return tiny(rounds=4, client={"algorithm": "scaffold", "optimizer": "sgd"}, aggregator={"name": "fedavgm"})
+
+
+@pytest.fixture
+def whole(experiment, tmp_path):
+    run(experiment, tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def test_a_finished_run_holds_what_the_design_says(experiment, whole):
+    names = {p.name for p in whole.iterdir()}
+    assert names >= {"experiment.toml", "environment.json", "rounds.jsonl", "coefficients.jsonl", "checkpoints"}
+    assert names >= {"result.json", "model.safetensors"}
+    assert not [p for p in whole.rglob("*") if p.name.endswith((".part", ".pkl", ".pt"))]
+    lines = read_lines(whole / "rounds.jsonl")
+    assert [line["round"] for line in lines] == [1, 2, 3, 4]
+    assert lines[0].keys() >= {"round", "accuracy", "loss", "proxy_loss", "malicious_mass", "seconds", "dropped"}
+    assert lines[0]["seconds"].keys() == {"train", "aggregate", "evaluate"}
+    weights = read_lines(whole / "coefficients.jsonl")
+    assert weights[0].keys() == {"round", "ids", "coefficients", "malicious"}
+    result = json.loads((whole / "result.json").read_text())
+    accuracies = [line["accuracy"] for line in lines]
+    assert (result["final"], result["best"]) == (accuracies[-1], max(accuracies))
+    assert result["last_ten"] == pytest.approx(sum(accuracies) / 4)
+    assert json.loads((whole / "environment.json").read_text())["packages"]["torch"]
+    again = read_experiment(whole / "experiment.toml")
+    assert again.digest == default_path(experiment, Path("runs")).name.removeprefix("tiny-")
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_run_cut_behind_a_round_ends_the_same(tiny_tables, experiment, whole, tmp_path, every):
+    """With a checkpoint every third round the cut after round 2 starts anew, the one after 4 goes on from 3."""
+    rare = experiment.model_copy(update={"checkpoint_every": every})
+    path = tmp_path / "cut"
+    for stop in (2, 3):
+        with pytest.raises(Cut):
+            run(rare, path, stop=stop, resume=True)
+    run(rare, path, resume=True)
+    assert outcome(path) == outcome(whole)
+
+
+def test_half_a_line_and_rounds_beyond_the_checkpoint_are_cut_off(experiment, whole, tmp_path):
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(experiment, path, stop=2)
+    for name in ("rounds.jsonl", "coefficients.jsonl"):
+        with (path / name).open("a") as file:
+            file.write('{"round": 3, "accuracy": 0.1, "ids": []}\n{"round": 4, "acc')
+    run(experiment, path, resume=True)
+    assert outcome(path) == outcome(whole)
+
+
+@pytest.mark.parametrize("lost", ["rounds.jsonl", "coefficients.jsonl"])
+def test_a_line_that_the_disk_lost_is_made_again(experiment, whole, tmp_path, lost):
+    """A checkpoint that is ahead of the records does not count."""
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(experiment, path, stop=3)
+    file = path / lost
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    run(experiment, path, resume=True)
+    assert outcome(path) == outcome(whole)
+
+
+def test_a_damaged_newest_checkpoint_costs_one_round(experiment, whole, tmp_path):
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(experiment, path, stop=3)
+    newest = sorted((path / "checkpoints").glob("*.safetensors"))[-1]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    run(experiment, path, resume=True)
+    assert outcome(path) == outcome(whole)
+
+
+def test_a_cut_between_the_last_round_and_the_result(experiment, whole, tmp_path):
+    path = tmp_path / "cut"
+    shutil.copytree(whole, path)
+    for name in ("result.json", "model.safetensors"):
+        (path / name).unlink()
+    run(experiment, path, resume=True)
+    assert outcome(path) == outcome(whole)
+    assert (path / "result.json").read_bytes() == (whole / "result.json").read_bytes()
+
+
+def test_a_finished_run_is_not_run_again(experiment, whole):
+    before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file() and p.name != "lock"}
+    result = run(experiment, whole, resume=True, stop=1)
+    assert result.rounds == 4
+    assert {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file() and p.name != "lock"} == before
+
+
+def test_a_second_run_needs_resume_or_fresh(experiment, whole):
+    with pytest.raises(UserError, match="holds a run already: pass --resume, --fresh or another --out"):
+        run(experiment, whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"rounds": 5}, "rounds = 4 there, 5 here"),
+        ({"client": {"algorithm": "scaffold", "optimizer": "sgd", "lr": 0.5}}, r"client\.lr = 0\.01 there, 0\.5 here"),
+        ({"aggregator": {"name": "median"}}, r"aggregator\."),
+    ],
+)
+def test_resuming_another_experiment_names_the_setting_and_loses_nothing(tiny, experiment, whole, change, named):
+    base = {"rounds": 4, "client": {"algorithm": "scaffold", "optimizer": "sgd"}, "aggregator": {"name": "fedavgm"}}
+    before = outcome(whole)
+    with pytest.raises(UserError, match=named):
+        run(tiny(**(base | change)), whole, resume=True)
+    assert outcome(whole) == before
+
+
+def test_the_name_and_the_checkpoints_do_not_make_another_experiment(experiment, whole):
+    renamed = experiment.model_copy(update={"name": "other", "checkpoint_every": 2})
+    assert run(renamed, whole, resume=True).rounds == 4
+
+
+def test_fresh_throws_the_old_run_away(tiny, experiment, whole):
+    run(tiny(rounds=1), whole, fresh=True)
+    assert len(read_lines(whole / "rounds.jsonl")) == 1
+    assert read_experiment(whole / "experiment.toml").rounds == 1
+    assert json.loads((whole / "result.json").read_text())["rounds"] == 1
+
+
+def test_fresh_on_nothing_and_resume_on_nothing_start(tiny, tmp_path):
+    run(tiny(rounds=1), tmp_path / "a", fresh=True)
+    run(tiny(rounds=1), tmp_path / "b", resume=True)
+    assert outcome(tmp_path / "a") == outcome(tmp_path / "b")
+
+
+def hold(path: str, ready, stop) -> None:
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        ready.set()
+        stop.wait(30)
+
+
+def test_a_run_in_use_by_another_process_is_refused(experiment, whole):
+    context = multiprocessing.get_context("fork")
+    ready, stop = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(str(whole / "lock"), ready, stop))
+    process.start()
+    try:
+        assert ready.wait(30)
+        for options in ({"resume": True}, {"fresh": True}):
+            with pytest.raises(UserError, match="in use by another process"):
+                run(experiment, whole, **options)
+        assert (whole / "result.json").exists()
+    finally:
+        stop.set()
+        process.join()
+    assert run(experiment, whole, resume=True).rounds == 4
+
+
+def test_the_lock_is_given_back_after_a_failure(experiment, tmp_path):
+    for _ in range(2):
+        with pytest.raises(Cut):
+            run(experiment, tmp_path / "cut", stop=1, fresh=True)
+
+
+def test_directories_that_are_not_ours_are_left_alone(tiny, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for options in ({}, {"resume": True}, {"fresh": True}):
+        with pytest.raises(UserError, match="holds other files and is no run of ours"):
+            run(tiny(), tmp_path, **options)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(tiny, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(UserError, match="is a file"):
+        run(tiny(), file)
+    with pytest.raises(UserError, match="cannot be written"):
+        run(tiny(), file / "below")
+    with pytest.raises(UserError, match="cannot be written"):
+        run(tiny(), Path("/proc/smartfl-run"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_without_permission_is_one_sentence(tiny, tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UserError, match="cannot be written"):
+        run(tiny(), tmp_path / "run")
+
+
+def test_a_mistake_leaves_no_directory(tiny, tmp_path):
+    with pytest.raises(UserError, match=r"data\.clients"):
+        run(tiny(data={"clients": 5000}), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_records_are_valid_json_even_when_a_model_diverges(tiny, tmp_path):
+    """A loss that is infinite or NaN is null: NaN is no JSON, and other programs read these files."""
+    client = {"optimizer": "sgd", "lr": 1e39, "batch_size": 999}  # one step to finite weights of about 1e37
+    wild = tiny(rounds=2, client=client, model={"name": "logistic"}, evaluate_every=2)
+    run(wild, tmp_path / "wild")
+
+    def refuse(token):
+        raise AssertionError(token)
+
+    text = (tmp_path / "wild" / "rounds.jsonl").read_text()
+    lines = [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+    assert [line["loss"] for line in lines] == [None, None]
+    assert lines[0]["accuracy"] is None
+    assert lines[1]["accuracy"] is not None
