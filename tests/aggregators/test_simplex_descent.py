@@ -7,7 +7,6 @@ import torch
 
 from smartfl.aggregators.simplex_descent import descend
 from smartfl.optimizers import FlatSGD
-from smartfl.optimizers import FlatSGD
 
 
 def constant(*g):

@@ -55,7 +55,7 @@ def test_fetch_leaves_alone_what_is_there(home: Path, monkeypatch: pytest.Monkey
         asked.append(name)
         return (home / "cifar-10-binary.tar.gz",)
 
-    monkeypatch.setattr(commands, "fetch", download)
+    monkeypatch.setattr("smartfl.data.fetch.fetch", download)
     assert run("fetch", "mnist") == [[f"mnist is there: {home / 'MNIST/raw'}"]]
     assert asked == []
     assert run("fetch", "cifar10") == [[f"cifar10 fetched: {home / 'cifar-10-binary.tar.gz'}"]]

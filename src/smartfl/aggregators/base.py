@@ -24,8 +24,11 @@ class Aggregator(ABC):
 
     def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
         if updates.dropped is None or len(updates) == 0:
-            return screened(self.aggregate, updates, server)
-        return self.aggregate(updates, server)
+            result = screened(self.aggregate, updates, server)
+        else:
+            result = self.aggregate(updates, server)
+        updates.spec.clamp_variances_(result.vector)
+        return result
 
     @abstractmethod
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:

@@ -23,8 +23,8 @@ class SmartFLUnlabelled(Aggregator):
     """w ← Σ p_i w_i with p = argmin over the simplex of KL(q ‖ softmax z_{w(p)}), q the clients' mean logits' softmax.
 
     Xie et al., arXiv 2211.05554: FedDF's pseudo-labels and loss, SmartFL's search space.  Adam 5e-4 for 20 epochs moves
-    a weight by 0.04 at most, so the result stays near FedAvg by design.  The pseudo-labels come from all clients alike and
-    are poisoned with them: not meant for attacks.  ``variant`` literal takes the raw gradient, as SmartFL's does.
+    a weight by 0.04 at most, so the result stays near FedAvg by design.  The pseudo-labels are the clients' own and are
+    poisoned with them: not meant for attacks.  ``variant`` literal takes the raw gradient, as SmartFL's does.
 
     With several architectures the teacher is the server's, over the clients of all of them.
     """
