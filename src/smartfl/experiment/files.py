@@ -38,7 +38,8 @@ def read_tables(path: Path) -> dict[str, Any]:
 def override(tables: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Apply ``a.b=value`` settings to a copy of the tables.
 
-    A new ``aggregator.name`` (or attack, or model) clears the settings of the old one: they would not fit.
+    A new ``aggregator.name`` (or attack, or model) clears the settings of the old one: they would not fit.  The attack
+    "none" clears the rate too.
     """
     result: dict[str, Any] = _copy(tables)
     parsed = [_parse(text) for text in settings]
@@ -49,7 +50,8 @@ def override(tables: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
             if not isinstance(table, dict):
                 raise UserError(f"--set {'.'.join(path)}: '{part}' is not a table")
         if path[-1] == "name" and len(path) == 2 and path[0] in _GENERAL and table.get("name") != value:
-            for key in set(table) - _GENERAL[path[0]]:
+            general = set[str]() if value == "none" else _GENERAL[path[0]]
+            for key in set(table) - general:
                 del table[key]
         table[path[-1]] = value
     return result

@@ -15,13 +15,13 @@ from smartfl.registry import explain
 class Table(BaseModel):
     """A TOML table whose keys are all known."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Named(BaseModel):
     """A TOML table with a name; further keys are settings of whatever the name stands for."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     name: str
 
@@ -56,7 +56,7 @@ class DataSettings(Table):
 class ClientSettings(BaseModel):
     """How clients train; further keys are settings of the algorithm."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     algorithm: str = "plain"
     optimizer: Literal["adam", "sgd"] = "adam"
@@ -79,6 +79,13 @@ class AttackSettings(Named):
     rate: float = Field(0.0, ge=0, le=1, description="share of all clients that are compromised")
     who: Literal["fixed", "per_round"] = Field("fixed", description="per_round draws among the cohort each round")
     report: Literal["honest", "max", "median"] | int = Field("honest", description="sample count attackers report")
+
+    @field_validator("report", mode="before")
+    @classmethod
+    def _count_or_word(cls, value: Any) -> Any:
+        if value in ("honest", "max", "median") or (isinstance(value, int) and value >= 0):
+            return value
+        raise ValueError("accepted are honest, max, median and whole numbers from 0 on")
 
     @model_validator(mode="after")
     def _rate_and_name_agree(self) -> AttackSettings:
