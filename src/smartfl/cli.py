@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands, so that help and mistakes answer
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,8 @@ def run(
 
     if executor not in ("processes", "serial"):
         raise UserError(f"--executor = {executor!r}: accepted are processes and serial")
+    if resume and fresh:
+        raise UserError("--resume goes on with a run and --fresh throws it away: pass one of them")
     if executor == "processes":
         warm_up()
     from smartfl.experiment.files import read_experiment
@@ -168,7 +171,11 @@ def check_device(device: str) -> None:
         available.append("cuda")
     if torch.backends.mps.is_available():
         available.append("mps")
-    if device.split(":")[0] not in available:
+    try:
+        known = torch.device(device).type in available
+    except RuntimeError:
+        known = False
+    if not known:
         raise UserError(f"--device = {device!r} is not available here; accepted: {', '.join(available)}")
 
 
@@ -181,7 +188,7 @@ def main(arguments: list[str] | None = None) -> None:
         app(arguments)  # typer ends with sys.exit by itself, with 2 for a wrong command line
     except UserError as error:
         if debug:
-            raise
+            traceback.print_exc()
         _say(str(error))
         sys.exit(2)
     except _Interrupted:
@@ -189,9 +196,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
     except Exception as error:
         if debug:
-            raise
+            traceback.print_exc()
         detail = str(error).splitlines()[0] if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
-        _say(f"{detail} (--debug shows the traceback)")
+        _say(detail if debug else f"{detail} (--debug shows the traceback)")
         sys.exit(1)
 
 

@@ -6,6 +6,7 @@ Simulation(experiment).run()                 the result
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -124,7 +125,8 @@ class Simulation:
         if settings.who == "fixed":
             return self.federation.malicious.intersection(cohort)
         rng = numpy_stream(self.experiment.seed, "attackers", t)
-        return frozenset(int(i) for i in rng.choice(cohort, int(settings.rate * len(cohort)), replace=False))
+        count = math.floor(settings.rate * len(cohort) + 1e-9)  # 0.29 · 100 is 28.999…, and 29 is meant
+        return frozenset(int(i) for i in rng.choice(cohort, count, replace=False))
 
     def _poison(self, g: int, updates: Updates, malicious: frozenset[int], t: int) -> Updates:
         """What the compromised clients send instead."""
