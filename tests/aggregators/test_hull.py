@@ -52,9 +52,7 @@ def statistics_aware(model, named, inputs):
         mine = {k.removeprefix(f"{i}."): v for k, v in named.items() if k.startswith(f"{i}.")}
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             shape = (1, -1, 1, 1) if x.ndim == 4 else (1, -1)
-            mean, var, weight, bias = (
-                mine[k].view(shape) for k in ("running_mean", "running_var", "weight", "bias")
-            )
+            mean, var, weight, bias = (mine[k].view(shape) for k in ("running_mean", "running_var", "weight", "bias"))
             x = (x - mean) / (var + layer.eps).sqrt() * weight + bias
         else:
             x = functional_call(layer, mine, (x,))

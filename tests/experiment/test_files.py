@@ -21,7 +21,14 @@ BASE = {
 
 
 def test_values_are_toml_and_bare_words_are_text():
-    settings = ["rounds=7", "data.alpha = 0.5", "data.augment=true", "model.name=mlp", "model.hidden=[3, 4]", "name=a-b"]
+    settings = [
+        "rounds=7",
+        "data.alpha = 0.5",
+        "data.augment=true",
+        "model.name=mlp",
+        "model.hidden=[3, 4]",
+        "name=a-b",
+    ]
     result = override(BASE, settings)
     assert result["rounds"] == 7
     assert result["data"] == {"alpha": 0.5, "augment": True}
