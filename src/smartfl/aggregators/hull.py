@@ -72,4 +72,8 @@ class Hull:
         model = from_moments(vector, self.spec) if self.moments else vector
         value = loss(self.spec.call(self.model, model, self.inputs[index]), index)
         (outer,) = torch.autograd.grad(value, vector)
-        return value.item(), (self.matrix @ outer).to("cpu", torch.float64)
+        inner = (self.matrix @ outer).to(torch.float64)
+        # A huge client overflows float32 even at weight 0, and one such entry would stop the search for everybody.
+        for i in torch.nonzero(~torch.isfinite(inner)).flatten().tolist():
+            inner[i] = self.matrix[i].to(torch.float64) @ outer.to(torch.float64)
+        return value.item(), inner.cpu()

@@ -72,6 +72,8 @@ class SmartFL(Aggregator):
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator)
+        if not torch.isfinite(hull.logits(found.p)).all():  # the last step went too far, and no gradient told
+            found = replace(found, p=start, events=(*found.events, "the mix found overflows: the start is kept"))
         info = {
             "moved": float((found.p - start).abs().sum()),
             "effective_clients": float(1 / (found.p**2).sum()),
