@@ -54,19 +54,19 @@ def run(
 ) -> None:
     """Run an experiment; prints the run directory last."""
     from smartfl.executors.processes import warm_up
+    from smartfl.experiment.files import read_experiment
 
     if executor not in ("processes", "serial"):
         raise UserError(f"--executor = {executor!r}: accepted are processes and serial")
     if resume and fresh:
         raise UserError("--resume goes on with a run and --fresh throws it away: pass one of them")
+    chosen = read_experiment(experiment, set_ or [])  # a mistake in the file is told before torch is imported
     if executor == "processes":
         warm_up()
-    from smartfl.experiment.files import read_experiment
     from smartfl.progress import RunProgress
     from smartfl.runs.execute import default_path, execute
 
     check_device(device)
-    chosen = read_experiment(experiment, set_ or [])
     path = out or default_path(chosen, Path("runs"))
     with _interruptible(), RunProgress(chosen, path) as progress:
         result = execute(
@@ -97,16 +97,16 @@ def compare(
 ) -> None:
     """Run the same experiment under several rules; skips what is done, prints a table and the report's path."""
     from smartfl.executors.processes import warm_up
+    from smartfl.experiment.files import read_experiment
 
+    base = read_experiment(experiment, set_ or [])
     warm_up()
     from smartfl.experiment.build import with_rule
-    from smartfl.experiment.files import read_experiment
     from smartfl.progress import GridProgress
     from smartfl.runs.execute import default_path
     from smartfl.runs.grid import Cell, run_grid
 
     check_device(device)
-    base = read_experiment(experiment, set_ or [])
     names = [name.strip() for name in aggregators.split(",") if name.strip()]
     if not names:
         raise UserError("--aggregators needs at least one name, for example fedavg,krum,smartfl")
