@@ -57,6 +57,18 @@ def test_clients_start_alike_whatever_the_server_does(tiny):
     assert all(torch.equal(rows[0][c], rows[2][c]) for c in rows[2])
 
 
+def test_a_client_trains_alike_whoever_else_takes_part(tiny):
+    """Its random stream belongs to the client and the round, not to its place in the cohort."""
+    rows = []
+    for participation in (0.5, 1.0):
+        simulation = Simulation(tiny(client={"participation": participation}), executor="serial")
+        seen = spy_on(simulation)
+        record = next(iter(simulation))
+        rows.append({c: seen[0].matrix[i].clone() for i, c in enumerate(record.ids)})
+    assert len(rows[0]) == 4
+    assert all(torch.equal(rows[0][c], rows[1][c]) for c in rows[0])
+
+
 def test_a_rule_without_proxy_data_leaves_all_samples_to_the_clients(tiny):
     assert int(build_federation(tiny(), "no").shards.sizes.sum()) == 1438
     assert int(build_federation(tiny(), "labelled").shards.sizes.sum()) == 1438 - 32
@@ -113,7 +125,7 @@ def test_malicious_mass_is_the_attackers_share_of_the_weights(tiny):
 @pytest.mark.parametrize(("report", "value"), [("honest", None), ("max", max), ("median", None), (7, 7), (0, 0)])
 def test_the_counts_that_attackers_report(tiny, report, value):
     attack = LABEL_FLIP | {"report": report}
-    simulation = Simulation(tiny(attack=attack, data={"partition": "hsu", "alpha": 1.0}), executor="serial")
+    simulation = Simulation(tiny(attack=attack, data={"partition": "per_class", "alpha": 1.0}), executor="serial")
     seen = spy_on(simulation)
     record = next(iter(simulation))
     sizes = simulation.federation.shards.sizes
@@ -251,6 +263,24 @@ def test_integer_buffers_are_the_largest_among_the_clients_that_count(tiny):
     simulation = Simulation(tiny(model={"name": "resnet8"}, client={"participation": 0.25}), executor="serial")
     for record in simulation:
         assert simulation.state.integers == [[6 * record.round] * 9]
+
+
+def test_integer_buffers_of_clients_without_weight_do_not_count(tiny):
+    """Shards of different sizes make different numbers of steps; only the smallest client gets weight."""
+
+    class Smallest(FedAvg):
+        def aggregate(self, updates, server):
+            p = torch.zeros(len(updates), dtype=torch.float64)
+            p[updates.num_examples.argmin()] = 1
+            return Aggregate(updates.mix(p), p)
+
+    experiment = tiny(model={"name": "resnet8"}, data={"partition": "per_class", "alpha": 0.5, "clients": 12})
+    simulation = Simulation(experiment, executor="serial")
+    simulation.rules = [Smallest()]
+    record = next(iter(simulation))
+    steps = [math.ceil(int(simulation.federation.shards.sizes[i]) / 32) for i in record.ids]
+    assert min(steps) < max(steps)
+    assert simulation.state.integers == [[min(steps)] * 9]
 
 
 def test_rules_that_need_labels_do_not_get_them_unless_they_say_so(tiny):
