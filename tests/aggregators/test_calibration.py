@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from smartfl.aggregators.calibration import best_scale, class_balance
+from smartfl.aggregators.calibration import best_scale, class_balance, logit_scale, price_of_scale
 
 
 def loss_at(scale, logits, labels, weights):
@@ -69,3 +69,22 @@ def test_every_class_counts_the_same_and_the_mean_is_one():
     weights = class_balance(torch.tensor([0, 0, 0, 2]), 3)
     assert weights.tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2])
     assert float(weights.sum()) == pytest.approx(4)
+
+
+def test_the_price_of_scale_by_hand():
+    """n = 48 clients, N = 128 samples, ζ = 2: 2 √(2 · 3.871201 / 128) = 0.491885."""
+    assert price_of_scale(2.0, 48, 128) == pytest.approx(0.491885, abs=1e-6)
+
+
+def test_logit_scale_by_hand():
+    """Client 0: logits ±1 around their mean, spread 1; client 1: ±3; client 2 overflows. The median is 3."""
+    logits = torch.tensor([[[5.0, 7.0]], [[0.0, 6.0]], [[torch.inf, 0.0]]])
+    assert logit_scale(logits) == pytest.approx(3.0)
+    assert logit_scale(logits[:2]) == pytest.approx(2.0)
+
+
+def test_a_price_lowers_the_scale_to_where_the_slopes_meet():
+    """One sample, logits (1, 0), label 0: CE' = −1/(1 + e^s), so a price of 0.1 gives s = ln 9 = 2.197225."""
+    one, label, weight = torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.ones(1, dtype=torch.float64)
+    assert best_scale(one, label, weight, price=0.1) == pytest.approx(2.197225, abs=1e-5)
+    assert best_scale(one, label, weight, price=0.6, low=1.0) == pytest.approx(1.0, abs=1e-6)

@@ -15,6 +15,7 @@ from smartfl.aggregators.batchnorm import (
     server_model,
     to_moments,
 )
+from smartfl.aggregators.calibration import logit_scale
 from smartfl.aggregators.proxy import client_logits
 from smartfl.types import Updates
 
@@ -58,6 +59,15 @@ class Hull:
             mixed: Tensor = torch.tensordot(p.to(self.vertices), self.vertices, dims=1)
             return mixed
         return self.spec.call(self.model, self.mix(p), self.inputs)
+
+    @torch.no_grad()
+    def logit_scale(self, samples: int = 32) -> float:
+        """The typical spread of a single client's logits, on the first ``samples`` inputs."""
+        if self.vertices is not None:
+            return logit_scale(self.vertices)
+        few = self.inputs[:samples]
+        rows = (from_moments(row, self.spec) if self.moments else row for row in self.matrix)
+        return logit_scale(torch.stack([self.spec.call(self.model, row, few) for row in rows]))
 
     def gradient(self, p: Tensor, index: Tensor, loss: Loss) -> tuple[float, Tensor]:
         """The loss at w(p) on the mini-batch ``index`` and its gradient (n,) in p, float64: g_i = ⟨∂L/∂w, w_i⟩."""

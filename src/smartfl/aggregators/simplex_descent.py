@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,27 +26,31 @@ class Descent:
 def descend(
     start: Tensor,
     gradient: Callable[[Tensor, Tensor], tuple[float, Tensor]],
-    batches: Iterable[Iterable[Tensor]],
+    batches: Sequence[Iterable[Tensor]],
     lr: float,
     centre: bool,
     each_epoch: Callable[[Tensor], None] | None = None,
-    average_from: int | None = None,
+    decay: bool = False,
     optimizer: FlatOptimizer | None = None,
 ) -> Descent:
     """Minimise over the simplex: an optimiser step on p, then p ← Π(p), after every mini-batch.
 
     ``gradient(p, index)`` gives the loss and its gradient (n,) on a mini-batch.  Adam scales every coordinate by its
     own gradient; where the common part ⟨∂L/∂w, w̄⟩ dominates, all coordinates step alike and the projection takes the
-    step back, so ``centre`` removes the mean first.  ``average_from`` returns the mean of the iterates from that epoch
-    on instead of the last one.  A non-finite gradient is skipped; after three in a row the best p so far is returned.
+    step back, so ``centre`` removes the median first (one huge client would be most of the mean, and all others would
+    step alike again).  ``decay`` lets the step shrink to nothing over the second half of the epochs, which ends Adam's
+    jitter of ±lr.  A non-finite gradient is skipped; after three in a row the best p so far is returned.
     """
     p = start.clone()
     optimizer = optimizer or FlatAdam(lr)
+    half = len(batches) // 2
     best, lowest = start.clone(), torch.inf
-    total, counted, steps, skipped = torch.zeros_like(start), 0, 0, 0
+    steps, skipped = 0, 0
     for epoch, epoch_batches in enumerate(batches):
         if each_epoch is not None:
             each_epoch(p)
+        if decay and isinstance(optimizer, FlatAdam):
+            optimizer.lr = lr * min(1.0, (len(batches) - epoch) / (len(batches) - half))
         for index in epoch_batches:
             value, g = gradient(p, index)
             if not torch.isfinite(g).all():
@@ -57,12 +61,7 @@ def descend(
             skipped = 0
             if value < lowest:
                 best, lowest = p.clone(), value
-            optimizer.step(p, g - g.mean() if centre else g)
+            optimizer.step(p, g - g.quantile(0.5) if centre else g)
             p = project_simplex(p)
             steps += 1
-            if average_from is not None and epoch >= average_from:
-                total += p
-                counted += 1
-    if counted:
-        return Descent(total / total.sum(), steps)
     return Descent(p, steps)

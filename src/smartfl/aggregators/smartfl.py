@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
-from smartfl.aggregators.calibration import best_scale, class_balance
+from smartfl.aggregators.calibration import best_scale, class_balance, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import (
     client_logits,
@@ -34,12 +34,13 @@ class SmartFL(Aggregator):
 
         literal      the paper to the letter: Adam on p with the raw gradient ⟨∂L/∂w, w_i⟩, projection after every
                      mini-batch, cross-entropy, last iterate
-        centred      the same with the gradient's mean removed, without which Adam hardly moves p
-        calibrated   centred, on class-balanced cross-entropy whose scale is refitted every epoch (ALGORITHMS.md 1.9),
-                     mean of the iterates of the second half
+        centred      the same without the part that all clients' gradients share, because of which Adam hardly moves p
+        calibrated   centred, on the class-balanced loss  min_{s ≥ 1} CE(s·z_{w(p)}, y) + λs,  s refitted every epoch
 
-    The paper uses 20 server epochs, 50 under attack, on 128 samples.  ``init`` starts at the FedAvg weights (the paper)
-    or uniform ones, which a client's reported sample count cannot move.
+    Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
+    clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
+    earn its place (docs/method.md).  The paper uses 20 server epochs, 50 under attack, on 128 samples.  ``init`` starts
+    at the FedAvg weights (the paper) or uniform ones, which a client's reported sample count cannot move.
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
@@ -49,11 +50,12 @@ class SmartFL(Aggregator):
     lr: float = 1e-2
     batch_size: int = 32
     init: Literal["fedavg", "uniform"] = "fedavg"
+    penalty: float = 1.0
     batchnorm: BatchNormMode = "mixed"
 
     def __post_init__(self) -> None:
-        if self.server_epochs < 0 or self.batch_size < 1 or not self.lr > 0:
-            raise UserError("server_epochs must be at least 0, batch_size at least 1 and lr above 0")
+        if self.server_epochs < 0 or self.batch_size < 1 or not self.lr > 0 or not self.penalty >= 0:
+            raise UserError("server_epochs and penalty must be at least 0, batch_size at least 1 and lr above 0")
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=True)
@@ -94,11 +96,13 @@ class SmartFL(Aggregator):
         assert labels is not None
         calibrated = self.variant == "calibrated"
         weights = class_balance(labels, proxy.num_classes) if calibrated else torch.ones(len(labels))
-        scale = 1.0
+        scale, price = 1.0, 0.0
+        if calibrated and self.penalty:
+            price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels))
 
         def refit(p: Tensor) -> None:
             nonlocal scale
-            scale = best_scale(hull.logits(p), labels, weights)
+            scale = best_scale(hull.logits(p), labels, weights, price, low=1.0)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
             c = weights[index].to(logits)
@@ -108,11 +112,11 @@ class SmartFL(Aggregator):
         return descend(
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),
-            batches=(minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)),
+            batches=[minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)],
             lr=self.lr,
             centre=self.variant != "literal",
             each_epoch=refit if calibrated else None,
-            average_from=self.server_epochs // 2 if calibrated else None,
+            decay=calibrated,
         )
 
 

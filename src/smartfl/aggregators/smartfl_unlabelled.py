@@ -63,7 +63,7 @@ class SmartFLUnlabelled(Aggregator):
         found = descend(
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),
-            batches=(minibatches(len(proxy), self.batch_size, 1, server.generator) for _ in range(self.server_epochs)),
+            batches=[minibatches(len(proxy), self.batch_size, 1, server.generator) for _ in range(self.server_epochs)],
             lr=self.lr,
             centre=self.variant != "literal",
         )
