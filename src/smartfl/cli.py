@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +15,7 @@ from rich.console import Console
 
 from smartfl.data.commands import app as data_commands
 from smartfl.errors import UserError, WorkerError
+from smartfl.interruption import Interrupted, interruptible
 
 app = typer.Typer(
     name="smartfl",
@@ -68,7 +67,7 @@ def run(
 
     check_device(device)
     path = out or default_path(chosen, Path("runs"))
-    with _interruptible(), RunProgress(chosen, path) as progress:
+    with interruptible(), RunProgress(chosen, path) as progress:
         result = execute(
             chosen,
             path,
@@ -116,7 +115,7 @@ def compare(
         for k in range(seeds)
     ]
     cells = [Cell(one, default_path(one, out)) for one in chosen]
-    with _interruptible(), GridProgress(cells) as progress:
+    with interruptible(), GridProgress(cells) as progress:
         run_grid(cells, jobs=jobs, fresh=fresh, device=device, watch=progress.watch)
     _show([cell.path for cell in cells], out / f"{base.name}-report.html")
 
@@ -192,8 +191,8 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exc()
         _say(str(error))
         sys.exit(2)
-    except _Interrupted:
-        _say("interrupted; the finished rounds are kept: the same command with --resume goes on (compare: as it is)")
+    except Interrupted:
+        _say("interrupted; the finished rounds are kept: the same command with --resume goes on (compare, reproduce, tune: as it is)")
         sys.exit(130)
     except Exception as error:
         if debug:
@@ -201,18 +200,6 @@ def main(arguments: list[str] | None = None) -> None:
         detail = str(error).splitlines()[0] if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
         _say(detail if debug else f"{detail} (--debug shows the traceback)")
         sys.exit(1)
-
-
-class _Interrupted(Exception):
-    """Ctrl-C during a run; typer would swallow KeyboardInterrupt itself."""
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise _Interrupted from None
 
 
 def _say(sentence: str) -> None:

@@ -78,13 +78,18 @@ def resolve_experiment(experiment: Experiment) -> Experiment:
 
     So that a run directory says all, and a changed default changes the digest.
     """
-    rule, attack, algorithm = build_rule(experiment), build_attack(experiment), build_algorithm(experiment)
-    if algorithm.keeps_state and len(experiment.model) > 1:
+    if build_algorithm(experiment).keeps_state and len(experiment.model) > 1:
         raise UserError(
             f"client.algorithm = '{experiment.client.algorithm}' keeps a state per parameter and accepts one model, "
             f"got {len(experiment.model)}"
         )
     _rehearse(experiment)
+    return complete_experiment(experiment)
+
+
+def complete_experiment(experiment: Experiment) -> Experiment:
+    """The experiment with every default written out, without trying the rule."""
+    rule, attack, algorithm = build_rule(experiment), build_attack(experiment), build_algorithm(experiment)
     tables = experiment.tables()
     tables["aggregator"] |= _defaults(rule) | experiment.aggregator.settings
     if attack is not None:
