@@ -152,8 +152,12 @@ def _show(paths: list[Path], out: Path) -> None:
     from smartfl.report.summary import summary_table
 
     found = [RunData.read(path) for path in paths]
-    console = Console()
-    console.print(summary_table(found).rich())
+    console, table = Console(highlight=False), summary_table(found)
+    console.print(table.rich())
+    for row in table.rows:
+        if len(row.runs) > 1:
+            each = ", ".join(f"{100 * run.final:.2f} (seed {run.seed})" for run in row.runs if run.final is not None)
+            console.print(f"{row.method}: final {each}")
     try:
         write_report(found, out)
     except OSError as error:
