@@ -128,9 +128,9 @@ def read_records(path: Path) -> dict[Key, Record]:
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """All records, sorted, in one step."""
-    lines = [json.dumps(record, ensure_ascii=False) for record in sorted(records, key=lambda r: str(key_of(r)))]
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in sorted(records, key=lambda r: str(key_of(r)))]
     fresh = path.with_suffix(".new")
-    fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    fresh.write_text("".join(lines), encoding="utf-8")
     fresh.replace(path)
 
 
