@@ -128,6 +128,10 @@ class LocalTrainer:
             batch = inputs.normalise(crop_and_flip(inputs.values[index], generator))
         else:
             batch = inputs[index]
+        return self.laid_out(batch)
+
+    def laid_out(self, batch: Tensor) -> Tensor:
+        """The batch on the device and in the layout that the model is fastest on."""
         if self._images:
             batch = batch.contiguous(memory_format=torch.channels_last)
         return batch.to(self.device)

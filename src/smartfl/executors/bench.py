@@ -98,7 +98,7 @@ class Bench:
         start = task.chunk * CHUNK
         index = torch.arange(start, min(start + CHUNK, len(job.dataset.test_labels)))
         labels = job.dataset.test_labels[index].to(job.device)
-        batch = job.dataset.test[index].to(job.device)
+        batch = self.trainers[0].laid_out(job.dataset.test[index])
         total = torch.zeros(len(index), job.dataset.num_classes, device=job.device)
         for trainer, origin in zip(self.trainers, self.origins, strict=True):
             trainer.load(origin.to(job.device))
