@@ -1,4 +1,4 @@
-"""The command line: run, compare, report, list, data.
+"""The command line: run, compare, report, reproduce, table, figure, tune, list, data.
 
 Heavy modules are imported inside the commands, so that help and mistakes answer at once.
 """
@@ -16,6 +16,7 @@ from rich.console import Console
 from smartfl.data.commands import app as data_commands
 from smartfl.errors import UserError, WorkerError
 from smartfl.interruption import Interrupted, interruptible
+from smartfl.reproduce import commands as reproduction
 
 app = typer.Typer(
     name="smartfl",
@@ -129,6 +130,10 @@ def report(
     _show(runs, out)
 
 
+for command in (reproduction.reproduce, reproduction.table, reproduction.figure, reproduction.tune):
+    app.command()(command)
+
+
 @app.command("list")
 def list_(kind: Annotated[str, typer.Argument(metavar="KIND")]) -> None:
     """List the names of a KIND: aggregators, attacks, clients, datasets, models, partitions or presets."""
@@ -196,7 +201,7 @@ def main(arguments: list[str] | None = None) -> None:
         _say(str(error))
         sys.exit(2)
     except Interrupted:
-        _say("interrupted; the finished rounds are kept: the same command with --resume goes on (compare, reproduce, tune: as it is)")
+        _say("interrupted; the finished rounds are kept: the same command goes on (run: with --resume)")
         sys.exit(130)
     except Exception as error:
         if debug:

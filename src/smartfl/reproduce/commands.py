@@ -1,0 +1,230 @@
+"""``smartfl reproduce``, ``table``, ``figure`` and ``tune``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smartfl.errors import UserError
+from smartfl.interruption import interruptible
+
+if TYPE_CHECKING:
+    from smartfl.experiment.study import Study
+    from smartfl.reproduce.plan import Plan
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="table1 … table4, figure1 …, figureA1 …, or a .toml")]
+Only = Annotated[str | None, typer.Option(metavar="METHOD,…", help="these methods only")]
+Where = Annotated[
+    list[str] | None, typer.Option(metavar="AXIS=VALUE,…", help="these points of an axis only, e.g. data.alpha=0.01")
+]
+Seeds = Annotated[int | None, typer.Option(min=1, help="seeds 0 … N − 1; default as the paper: 3")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="rounds of every run; default as the paper")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting everywhere")]
+Tuned = Annotated[Path | None, typer.Option(help="file of tuned settings; default the one that ships with smartfl")]
+Out = Annotated[Path, typer.Option(help="where the run directories are")]
+Results = Annotated[Path, typer.Option(help="committed records, read beside the run directories")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="runs side by side; default one per core")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
+Ray = Annotated[bool, typer.Option("--ray", help="run on a Ray cluster (RAY_ADDRESS), or a local one")]
+MetricOption = Annotated[str | None, typer.Option(help="converged, maximum, final or rounds; default the paper's")]
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="see smartfl list presets, or a .toml")] = None,
+    status: Annotated[bool, typer.Option("--status", help="show what is done, run nothing")] = False,
+    only: Only = None,
+    where: Where = None,
+    seeds: Seeds = None,
+    rounds: Rounds = None,
+    set_: Settings = None,
+    tuned: Tuned = None,
+    out: Out = Path("runs"),
+    export: Annotated[
+        Path | None, typer.Option(help="copy finished runs there, small enough for git; what is there is not run again")
+    ] = None,
+    jobs: Jobs = None,
+    device: Device = "cpu",
+    ray: Ray = False,
+) -> None:
+    """Run a table or figure of the paper: skips what is done, resumes what is broken, prints the table."""
+    from smartfl.experiment.presets import read_study, study_names
+
+    stores = [export] if export is not None else []
+    if status:
+        from smartfl.reproduce.status import status_text
+
+        names = [name] if name else study_names()
+        studies = [read_study(each) for each in names]
+        plans = [_plan(study, only, where, seeds, rounds, set_, tuned, out, stores) for study in studies]
+        print(status_text(plans), end="")
+        return
+    if name is None:
+        raise UserError(f"NAME is missing; accepted: {', '.join(study_names())}, or a .toml file")
+    study = read_study(name)
+    arguments = (study, only, where, seeds, rounds, set_, tuned, out, stores)
+    plan = _run(arguments, jobs, device, ray, export)
+    _print_table(plan, "text")
+
+
+def table(
+    name: NameArgument,
+    format_: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
+    metric: MetricOption = None,
+    only: Only = None,
+    where: Where = None,
+    seeds: Seeds = None,
+    rounds: Rounds = None,
+    set_: Settings = None,
+    tuned: Tuned = None,
+    out: Out = Path("runs"),
+    results: Results = Path("results"),
+) -> None:
+    """Print the paper's numbers beside ours: mean ± std over seeds, the best marked, cells not run shown as such."""
+    from smartfl.experiment.presets import read_study
+
+    study = read_study(name)
+    _print_table(_plan(study, only, where, seeds, rounds, set_, tuned, out, [results]), format_, metric)
+
+
+def figure(
+    name: NameArgument,
+    to: Annotated[Path, typer.Option("-o", "--to", help="directory for NAME.png and NAME.svg")] = Path("figures"),
+    only: Only = None,
+    where: Where = None,
+    seeds: Seeds = None,
+    rounds: Rounds = None,
+    set_: Settings = None,
+    tuned: Tuned = None,
+    out: Out = Path("runs"),
+    results: Results = Path("results"),
+) -> None:
+    """Draw a figure of the paper (or a table's curves) from records."""
+    from smartfl.experiment.presets import read_study
+    from smartfl.reproduce.figures import draw_study
+
+    study = read_study(name)
+    plan = _plan(study, only, where, seeds, rounds, set_, tuned, out, [results])
+    for suffix in (".png", ".svg"):
+        print(draw_study(plan, to / f"{study.name}{suffix}"))
+
+
+def tune(
+    name: NameArgument,
+    method: Annotated[str, typer.Option(help="fedprox, feddf, fedbe, finetune or fltrust")],
+    where: Where = None,
+    rounds: Annotated[int, typer.Option(min=1, help="budget of a candidate")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="the one seed; not one of those reported")] = 100,
+    set_: Settings = None,
+    record: Annotated[Path, typer.Option(help="file to add the choice to")] = Path("tuned.toml"),
+    out: Out = Path("runs/tune"),
+    jobs: Jobs = None,
+    device: Device = "cpu",
+    ray: Ray = False,
+) -> None:
+    """Choose a baseline's settings over the paper's grid, by accuracy on a small budget."""
+    from smartfl.experiment.presets import read_study
+    from smartfl.reproduce.tuning import candidates, choose
+    from smartfl.reproduce.tuning import record as write_record
+
+    study = read_study(name)
+    grid = candidates(study, method, seed)
+    plan = _run((grid, None, where, 1, rounds, set_, None, out, []), jobs, device, ray, None)
+    _print_table(plan, "text")
+    choice = choose(plan, study, method, _where(where))
+    write_record(choice, record)
+    print(f"chosen: {choice.settings}, accuracy {choice.accuracy:.4f}\n{record}")
+
+
+Arguments = tuple[
+    "Study", str | None, "Sequence[str] | None", int | None, int | None, "Sequence[str] | None", Path | None, Path,
+    "Sequence[Path]",
+]  # fmt: skip
+
+
+def _run(arguments: Arguments, jobs: int | None, device: str, ray: bool, export: Path | None) -> Plan:
+    """Run what is open, export what is finished even when interrupted, and return the plan as it is then."""
+    from smartfl.executors.processes import warm_up
+
+    plan = _plan(*arguments)
+    if plan.open:
+        warm_up()
+    from smartfl.cli import check_device
+    from smartfl.reproduce.export import export as export_runs
+    from smartfl.reproduce.run import run_plan
+
+    check_device(device)
+    try:
+        with interruptible():
+            held = run_plan(plan, jobs=jobs, device=device, ray=ray)
+    finally:
+        plan = _plan(*arguments)
+        if export is not None:
+            for path in export_runs(plan, export):
+                print(f"exported: {path}", file=sys.stderr)
+    if held:
+        print(f"{len(held)} runs are left to the process that holds them", file=sys.stderr)
+    return plan
+
+
+def _plan(
+    study: Study,
+    only: str | None,
+    where: Sequence[str] | None,
+    seeds: int | None,
+    rounds: int | None,
+    settings: Sequence[str] | None,
+    tuned: Path | None,
+    out: Path,
+    stores: Sequence[Path],
+) -> Plan:
+    from smartfl.experiment.study import Selection
+    from smartfl.reproduce.plan import plan
+    from smartfl.reproduce.tuning import read_choices
+
+    for key in (text.partition("=")[0].strip() for text in settings or ()):
+        if key in study.axes:
+            raise UserError(f"--set {key}: it is an axis of {study.name}; --where {key}=VALUE keeps one of its points")
+    choices = [c for c in read_choices(tuned) if c.study == study.name]
+    selection = Selection(
+        only=_names(only),
+        where=_where(where),
+        seeds=seeds,
+        rounds=rounds,
+        settings=tuple(settings or ()),
+        tuned=tuple((c.method, c.where, c.settings) for c in choices),
+    )
+    return plan(study, selection, out, stores)
+
+
+def _names(only: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (only or "").split(",") if name.strip())
+    if only is not None and not names:
+        raise UserError("--only needs at least one method")
+    return names
+
+
+def _where(where: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+    wanted: dict[str, tuple[str, ...]] = {}
+    for text in where or ():
+        axis, equals, values = text.partition("=")
+        if not equals or not axis.strip() or not values.strip():
+            raise UserError(f"--where takes AXIS=VALUE,…, for example data.alpha=0.01, got '{text}'")
+        # A label may hold a comma: "MNIST, alpha 0.01" is one value.
+        wanted[axis.strip()] = (values.strip(),) if ", " in values else tuple(v.strip() for v in values.split(","))
+    return wanted
+
+
+def _print_table(plan: Plan, form: str, metric: str | None = None) -> None:
+    from smartfl.reproduce.formats import render
+    from smartfl.reproduce.metrics import TITLES
+    from smartfl.reproduce.table import compare
+
+    if metric is not None and metric not in TITLES:
+        raise UserError(f"--metric = {metric!r}: accepted are {', '.join(TITLES)}")
+    if metric == "rounds" and not any(run.trial.target for run in plan.runs):
+        raise UserError(f"--metric = 'rounds': {plan.study.name} has no target accuracies; table3 has")
+    print(render(compare(plan, metric), form), end="")

@@ -1,0 +1,74 @@
+"""Records small enough for git: what tables and figures need of a run, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from smartfl.errors import UserError
+from smartfl.report.run_data import RunData
+from smartfl.reproduce.plan import Plan
+from smartfl.runs.atomic import write_text
+from smartfl.runs.directory import read_lines
+
+DIGITS = 6
+
+
+def export(plan: Plan, store: Path) -> list[Path]:
+    """Copy every finished run of ``plan`` that ``store`` does not have yet to ``<store>/<dataset>/<run>``."""
+    copied = []
+    try:
+        for source, dataset in dict.fromkeys(_sources(plan, store)):
+            target = store / dataset / source.name
+            if _missing(target, plan.study.coefficients):
+                _copy(source, target, plan.study.coefficients)
+                copied.append(target)
+    except OSError as error:
+        raise UserError(f"--export = '{store}' cannot be written: {error.strerror or error}") from error
+    return copied
+
+
+def _sources(plan: Plan, store: Path) -> Iterator[tuple[Path, str]]:
+    """The directories and datasets of finished runs, without those that were read from ``store`` itself."""
+    for planned in plan.runs:
+        if planned.found is not None and planned.finished:
+            source = planned.found.run.path
+            if store.resolve() not in source.resolve().parents:
+                yield source, planned.experiment.data.dataset
+
+
+def _missing(target: Path, coefficients: bool) -> bool:
+    return not (target / "result.json").exists() or (coefficients and not (target / "coefficients.jsonl").exists())
+
+
+def _copy(source: Path, target: Path, coefficients: bool) -> None:
+    """result.json comes last: it says that the copy is whole."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("experiment.toml", "environment.json"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
+    write_text(target / "rounds.jsonl", _compact(read_lines(source / "rounds.jsonl")))
+    if coefficients and (source / "coefficients.jsonl").exists():
+        write_text(target / "coefficients.jsonl", _compact(read_lines(source / "coefficients.jsonl")))
+    run = RunData.read(source)
+    result = {"final": run.final, "best": run.best, "last_ten": run.last_ten, "rounds": run.planned_rounds}
+    write_text(target / "result.json", json.dumps(result, indent=1) + "\n")
+
+
+def _compact(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Six significant digits, no blanks, nothing that is empty."""
+    kept = [{k: _short(v) for k, v in line.items() if v not in (None, [], {})} for line in lines]
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, list):
+        return [_short(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    return value

@@ -1,0 +1,102 @@
+"""What has been run: run directories and committed records, found by what they computed."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from smartfl.errors import UserError
+from smartfl.experiment.schema import Experiment
+from smartfl.report.run_data import RunData
+
+
+@dataclass(frozen=True)
+class Found:
+    """The records of an experiment, cut to its number of rounds."""
+
+    run: RunData
+    wanted: int
+
+    @property
+    def done(self) -> int:
+        return self.run.rounds[-1].round if self.run.rounds else 0
+
+    @property
+    def finished(self) -> bool:
+        return self.done >= self.wanted
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run on disk."""
+
+    path: Path
+    experiment: Experiment
+
+    @cached_property
+    def run(self) -> RunData:
+        return RunData.read(self.path)
+
+
+class Ledger:
+    """The runs under some directories.
+
+    Rounds never depend on how many are planned, so a run of 400 rounds also answers for the one of 200.  Settings are
+    compared as they were written: a record from before a setting existed says nothing about the rule of today.
+    """
+
+    def __init__(self, roots: Iterable[Path]) -> None:
+        self._entries: dict[str, list[Entry]] = {}
+        for path in dict.fromkeys(p.resolve() for root in roots for p in run_directories(root)):
+            try:
+                tables = tomllib.loads((path / "experiment.toml").read_text(encoding="utf-8"))
+                entry = Entry(path, Experiment.of(tables))
+            except (OSError, ValueError, UserError):
+                continue  # not a run of this version of the package
+            self._entries.setdefault(trajectory(entry.experiment), []).append(entry)
+
+    def find(self, experiment: Experiment) -> Found | None:
+        """The records that reach furthest, or None; ``experiment`` must be complete."""
+        found = [_cut(entry, experiment) for entry in self._entries.get(trajectory(experiment), ())]
+        return max((f for f in found if f is not None), key=lambda f: f.done, default=None)
+
+    def home(self, experiment: Experiment, root: Path) -> Path | None:
+        """The directory under ``root`` where exactly this experiment was begun, under whatever name."""
+        inside = root.resolve()
+        entries = self._entries.get(trajectory(experiment), ())
+        same = [e.path for e in entries if e.experiment.rounds == experiment.rounds and inside in e.path.parents]
+        return same[0] if same else None
+
+
+def run_directories(root: Path) -> Iterator[Path]:
+    """Every directory under ``root`` that holds an experiment.toml; nothing below one is looked at."""
+    for folder, inner, names in os.walk(root):
+        inner.sort()
+        if "experiment.toml" in names:
+            inner.clear()
+            yield Path(folder)
+
+
+def trajectory(experiment: Experiment) -> str:
+    """The digest without the number of rounds."""
+    return experiment.model_copy(update={"rounds": 1}).digest
+
+
+def _cut(entry: Entry, experiment: Experiment) -> Found | None:
+    wanted = experiment.rounds
+    if entry.experiment.rounds != wanted and wanted % experiment.evaluate_every:
+        return None  # the last round is evaluated in any case, and in the longer run it is not the last
+    run = entry.run
+    if run.planned_rounds == wanted:
+        return Found(run, wanted)
+    cut = replace(
+        run,
+        experiment={**run.experiment, "rounds": wanted},
+        rounds=tuple(r for r in run.rounds if r.round <= wanted),
+        weights=tuple(w for w in run.weights if w.round <= wanted),
+    )
+    return Found(cut, wanted)

@@ -1,0 +1,96 @@
+"""A study as a list of run directories, each done, begun or not."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from smartfl.experiment.build import complete_experiment
+from smartfl.experiment.schema import Experiment
+from smartfl.experiment.study import Point, Selection, Study, Trial
+from smartfl.reproduce.ledger import Found, Ledger
+from smartfl.runs.grid import Cell
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A trial, its complete experiment, its run directory, and the records that exist of it."""
+
+    trial: Trial
+    experiment: Experiment
+    path: Path
+    found: Found | None
+
+    @property
+    def finished(self) -> bool:
+        return self.found is not None and self.found.finished
+
+    @property
+    def done(self) -> int:
+        """Rounds that are recorded."""
+        return 0 if self.found is None else self.found.done
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study, the part of it that is wanted, and every run of that part."""
+
+    study: Study
+    runs: tuple[Planned, ...]
+
+    @cached_property
+    def columns(self) -> tuple[tuple[Point, ...], ...]:
+        """Combinations of axis points, in the study's order."""
+        return tuple({planned.trial.column: planned.trial.points for planned in self.runs}.values())
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        wanted = {planned.trial.method for planned in self.runs}
+        return tuple(name for name in self.study.methods if name in wanted)
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, tuple[str, ...]], list[Planned]]:
+        cells: dict[tuple[str, tuple[str, ...]], list[Planned]] = {}
+        for planned in self.runs:
+            cells.setdefault((planned.trial.method, planned.trial.column), []).append(planned)
+        return cells
+
+    def cell(self, method: str, column: tuple[Point, ...]) -> list[Planned]:
+        """The runs of a method in a column, a seed each; empty where the method does not apply."""
+        return self._cells.get((method, tuple(point.label for point in column)), [])
+
+    @property
+    def open(self) -> list[Cell]:
+        """What is left to run, each directory once."""
+        left = {p.path: Cell(p.experiment, p.path) for p in self.runs if not p.finished}
+        return list(left.values())
+
+
+def plan(study: Study, selection: Selection, out: Path, stores: Iterable[Path] = ()) -> Plan:
+    """The runs of ``study`` below ``out``; what is there or in ``stores`` counts as done."""
+    ledger = Ledger([out, *stores])
+    completed: dict[tuple[str, tuple[str, ...]], Experiment] = {}
+    runs = []
+    for trial in study.trials(selection):
+        key = trial.method, trial.column
+        if key not in completed:
+            completed[key] = complete_experiment(trial.experiment)
+        experiment = completed[key].model_copy(update={"seed": trial.experiment.seed})
+        path = ledger.home(experiment, out) or out / f"{experiment.name}-{experiment.digest}"
+        runs.append(Planned(trial, experiment, path, ledger.find(experiment)))
+    return Plan(study, tuple(runs))
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process holds the run directory."""
+    try:
+        with (path / "lock").open("a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
