@@ -90,7 +90,8 @@ class Simulation:
                 accuracy, loss = self._evaluate(crew, board, t)
                 with single_threaded():
                     extra = self._attack_metrics() if accuracy is not None else {}
-                    proxy_loss = self._proxy_loss()
+                    proxy_loss, proxy_accuracy = self._proxy_scores()
+                    extra |= proxy_accuracy
                 seconds = Seconds(trained - started, aggregated - trained, time.perf_counter() - aggregated)
                 yield join_groups(t, accuracy, loss, proxy_loss, seconds, updates, aggregates, malicious, extra)
 
@@ -206,11 +207,14 @@ class Simulation:
         groups = zip(self.specs, self.models, self.state.vectors, strict=True)
         return torch.stack([s.call(m.eval(), v.to(self.device), batch) for s, m, v in groups]).mean(dim=0)
 
-    def _proxy_loss(self) -> float | None:
+    def _proxy_scores(self) -> tuple[float | None, dict[str, float]]:
+        """Loss and accuracy of the new global model on the server's samples."""
         proxy = self.federation.proxy
         if proxy is None or proxy.labels is None:
-            return None
-        return F.cross_entropy(self.predict(proxy.inputs.to(self.device)), proxy.labels.to(self.device)).item()
+            return None, {}
+        logits, labels = self.predict(proxy.inputs.to(self.device)), proxy.labels.to(self.device)
+        accuracy = (logits.argmax(dim=1) == labels).double().mean().item()
+        return F.cross_entropy(logits, labels).item(), {"proxy_accuracy": accuracy}
 
     def _attack_metrics(self) -> dict[str, float]:
         if self.attack is None:
