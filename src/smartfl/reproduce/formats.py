@@ -12,6 +12,8 @@ from smartfl.reproduce.table import Comparison, Row
 
 Format = Literal["text", "markdown", "latex", "csv"]
 Mark = Callable[[str], str]
+COLUMNS = 6  # side by side on a page
+CHARACTERS = 85  # on a terminal, beside 25 for the method
 
 
 def render(table: Comparison, form: str) -> str:
@@ -29,8 +31,12 @@ def render(table: Comparison, form: str) -> str:
 
 def as_text(table: Comparison) -> str:
     """Aligned columns; the best of a column has a star."""
+
+    def fits(titles: list[str]) -> bool:
+        return sum(max(14, len(title)) + 2 for title in titles) <= CHARACTERS
+
     parts = [table.title, table.subtitle]
-    for shared, places in table.blocks():
+    for shared, places in table.blocks(fits):
         head = ["", "", *(table.header(k, shared) for k in places)]
         body = [head, *_lines(table, places, lambda text: f"*{text}")]
         widths = [max(len(line[k]) for line in body) for k in range(len(head))]
@@ -45,7 +51,7 @@ def as_text(table: Comparison) -> str:
 def as_markdown(table: Comparison) -> str:
     """GitHub tables; the best of a column is bold."""
     parts = [f"**{table.title}**", "", f"{table.subtitle[:1].upper()}{table.subtitle[1:]}."]
-    for shared, places in table.blocks():
+    for shared, places in table.blocks(lambda titles: len(titles) <= COLUMNS):
         head = [shared or "Method", "", *(table.header(k, shared) for k in places)]
         parts += ["", "| " + " | ".join(head) + " |", "|---|---|" + "---:|" * len(places)]
         parts += ["| " + " | ".join(line) + " |" for line in _lines(table, places, lambda text: f"**{text}**")]
@@ -55,7 +61,7 @@ def as_markdown(table: Comparison) -> str:
 def as_latex(table: Comparison) -> str:
     """A booktabs table; the best of a column is bold."""
     parts = [r"\begin{table}", r"\centering", rf"\caption{{{_escape(table.title)}; {_escape(table.subtitle)}.}}"]
-    for shared, places in table.blocks():
+    for shared, places in table.blocks(lambda titles: len(titles) <= COLUMNS):
         head = [shared, "", *(table.header(k, shared) for k in places)]
         parts += [rf"\begin{{tabular}}{{ll{'r' * len(places)}}}", r"\toprule"]
         parts += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +12,8 @@ from smartfl.reproduce.metrics import TITLES, Score, score
 from smartfl.reproduce.paper import paper_result
 from smartfl.reproduce.plan import Plan, Planned
 
+SEPARATOR = " · "
 State = Literal["done", "some seeds", "in progress", "not run", "does not apply"]
-WIDEST = 6  # columns side by side
 
 
 @dataclass(frozen=True)
@@ -88,23 +88,22 @@ class Comparison:
             return False
         return mine == (min if self.metric == "rounds" else max)(found)
 
-    def blocks(self) -> list[tuple[str, list[int]]]:
-        """Columns in groups that fit side by side, split along the leading axes: (what they share, their places)."""
-        places = list(range(len(self.columns)))
-        depth = 0
-        while True:
-            groups: dict[tuple[str, ...], list[int]] = {}
-            for k in places:
-                groups.setdefault(tuple(p.label for p in self.columns[k][:depth]), []).append(k)
-            if depth + 1 >= len(self.columns[0]) or max(map(len, groups.values())) <= WIDEST:
-                return [(" · ".join(shared), members) for shared, members in groups.items()]
-            depth += 1
+    def blocks(self, fits: Callable[[list[str]], bool]) -> list[tuple[str, list[int]]]:
+        """Columns in groups whose titles fit side by side, split along the leading axes: (what is shared, places)."""
+        deepest = max(0, len(self.columns[0]) - 1)
+        for depth in range(deepest + 1):
+            groups: dict[str, list[int]] = {}
+            for k, column in enumerate(self.columns):
+                groups.setdefault(SEPARATOR.join(p.label for p in column[:depth]), []).append(k)
+            if all(fits([self.header(k, shared) for k in members]) for shared, members in groups.items()):
+                break
+        return list(groups.items())
 
     def header(self, column: int, shared: str) -> str:
         """What a column's title says beyond its block's."""
         labels = [point.label for point in self.columns[column]]
-        rest = labels[len(shared.split(" · ")) :] if shared else labels
-        return " · ".join(rest) or "all"
+        rest = labels[len(shared.split(SEPARATOR)) :] if shared else labels
+        return SEPARATOR.join(rest) or "all"
 
 
 def compare(plan: Plan, metric: Metric | None = None) -> Comparison:

@@ -1,0 +1,121 @@
+"""What a person types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smartfl.experiment.presets import read_study
+from smartfl.experiment.study import Selection
+from smartfl.reproduce.plan import plan
+from smartfl.reproduce.run import _free
+from smartfl.runs.directory import RunDirectory
+from smartfl.runs.execute import execute
+
+FEW = ("--only", "fedavg,krum", "--where", "attack.rate=0.25", "--seeds", "1")
+
+
+@pytest.fixture
+def done(type_in):
+    """FedAvg and Krum at rate 0.25, one seed, computed."""
+    selection = Selection(only=("fedavg", "krum"), where={"attack.rate": ("0.25",)}, seeds=1)
+    for cell in plan(read_study("study.toml"), selection, Path("runs")).open:
+        execute(cell.experiment, cell.path, executor="serial")
+    return type_in
+
+
+def test_what_is_done_is_not_run_again_and_the_table_is_printed(done):
+    before = {p: p.stat().st_mtime_ns for p in Path("runs").rglob("*")}
+    status, out, err = done("reproduce", "study.toml", *FEW)
+    assert (status, err) == (0, "")
+    assert out.startswith("Digits under attack\n")
+    assert "not run" not in out
+    assert {p: p.stat().st_mtime_ns for p in Path("runs").rglob("*")} == before
+
+
+def test_what_is_missing_is_run(done):
+    """Of three wanted runs two are there: one is added, by a process of its own kind (--jobs 1)."""
+    arguments = ("--where", "attack.rate=0.25", "--seeds", "1", "--jobs", "1", "--export", "store")
+    status, out, err = done("reproduce", "study.toml", *arguments)
+    assert status == 0
+    assert "Finetuning" in out
+    assert "not run" not in out
+    assert err.splitlines()[0].startswith("3/3 runs: digits-finetune-")
+    assert sum(line.startswith("exported: store/digits/") for line in err.splitlines()) == 3
+    # The store alone is enough from now on: with another --out nothing is run.
+    status, again, err = done("reproduce", "study.toml", *arguments[:4], "--out", "other", "--export", "store")
+    assert (status, again, err) == (0, out, "")
+    assert not Path("other").exists()
+
+
+def test_status(done):
+    status, out, err = done("reproduce", "study.toml", "--status")
+    assert (status, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["runs", "finished", "begun", "rounds"],
+        ["study", "10", "2", "0", "4/20"],
+        ["fedavg", "4", "1", "0", "2/8"],
+        ["krum", "2", "1", "0", "2/4"],
+        ["finetune", "4", "0", "0", "0/8"],
+    ]
+    status, out, _ = done("reproduce", "--status", "--seeds", "1")
+    assert (status, len(out.splitlines())) == (0, 14)
+
+
+def test_table_and_figure(done):
+    status, out, _ = done("table", "study.toml", "--format", "csv", "--metric", "final")
+    assert (status, len(out.splitlines())) == (0, 7)
+    assert out.count("not run") == 3  # finetune twice, fedavg at 0.5
+    pytest.importorskip("matplotlib")
+    status, out, _ = done("figure", "study.toml", "-o", "drawn")
+    assert (status, out) == (0, "drawn/study.png\ndrawn/study.svg\n")
+    assert Path("drawn/study.svg").exists()
+
+
+def test_set_changes_every_run(type_in):
+    selection = Selection(settings=("data.clients=6",), rounds=1)
+    assert {t.experiment.data.clients for t in read_study("table4").trials(selection)} == {6}
+    status, out, err = type_in("reproduce", "study.toml", "--set", "attack.rate=0.1")
+    assert (status, out) == (2, "")
+    assert "attack.rate: it is an axis of study; --where attack.rate=VALUE" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["reproduce"], "NAME is missing"),
+        (["reproduce", "table9"], "table9"),
+        (["reproduce", "demo"], "demo"),
+        (["reproduce", "study.toml", "--only", "crum"], "crum"),
+        (["reproduce", "study.toml", "--only", ","], "--only"),
+        (["reproduce", "study.toml", "--where", "alpha"], "--where"),
+        (["reproduce", "study.toml", "--where", "beta=1"], "beta"),
+        (["reproduce", "study.toml", "--set", "aggregator.colour=1"], "aggregator.colour"),
+        (["reproduce", "study.toml", "--device", "abacus"], "--device"),
+        (["reproduce", "study.toml", "--tuned", "absent.toml"], "absent.toml"),
+        (["table", "study.toml", "--format", "html"], "--format"),
+        (["table", "study.toml", "--metric", "mean"], "--metric"),
+        (["table", "study.toml", "--metric", "rounds"], "--metric"),
+        (["table", "study.toml", "--set", "rounds"], "--set"),
+        (["figure", "study.toml"], "nothing of study has been run"),
+        (["tune", "study.toml", "--method", "krum"], "--method"),
+    ],
+)
+def test_a_mistake_is_one_sentence_exit_status_2_and_nothing_written(type_in, arguments, named):
+    status, out, err = type_in(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("smartfl: ")
+    assert err.count("\n") == 1
+    assert named in err
+    assert [p.name for p in Path().iterdir()] == ["study.toml"]
+
+
+def test_runs_that_another_process_holds_are_left_to_it(tmp_path, study, capsys):
+    cells = plan(study, Selection(), tmp_path).open
+    holder = RunDirectory.open(cells[0].path, cells[0].experiment)
+    free, held = _free(cells, patience=0.01, sleep=lambda _: None)
+    assert (held, free) == ([cells[0]], cells[1:])
+    assert "a run held by another process" in capsys.readouterr().err
+    free, held = _free(cells, patience=60, sleep=lambda _: holder.close())
+    assert (held, free) == ([], cells)

@@ -1,0 +1,64 @@
+"""Time left, with a clock that the test winds."""
+
+from __future__ import annotations
+
+import pytest
+
+from smartfl.experiment.study import Selection, Study
+from smartfl.reproduce.plan import plan
+from smartfl.reproduce.progress import StudyProgress, duration
+from smartfl.runs.grid import Cell
+
+
+@pytest.fixture
+def two_kinds(study):
+    """One method on two kinds of clients, ten rounds each: one local epoch, and two."""
+    axes = {"client": {"epochs": [1, 2]}}
+    changes = {"axes": axes, "base": study.base | {"rounds": 10, "attack": {"name": "none"}}, "exclude": []}
+    tables = {"name": "tiny", "title": "t", "seeds": 1, "methods": {"fedavg": {"aggregator": {"name": "fedavg"}}}}
+    return Study.of(tables | changes)
+
+
+def test_time_left(tmp_path, two_kinds, capsys):
+    """Run 1 takes 2 s a round.  After its 3rd round, 7 + 10 rounds at 2 s on 2 cores: 17 s.
+
+    Run 2, of another kind, then reports two rounds 6 s apart: 7 · 2 s + 8 · 6 s over 2 cores: 31 s.
+    """
+    now = 0.0
+    runs = plan(two_kinds, Selection(), tmp_path)
+    first, second = (Cell(p.experiment, p.path) for p in runs.runs)
+    progress = StudyProgress(runs, 2, clock=lambda: now)
+    progress.watch(first, 1, 0.1)
+    assert progress.left is None
+    now = 2.0
+    progress.watch(first, 2, 0.1)
+    now = 4.0
+    progress.watch(first, 3, None)
+    assert progress.left == pytest.approx(17)
+    progress.watch(second, 1, 0.1)
+    now = 10.0
+    progress.watch(second, 2, 0.1)
+    assert progress.left == pytest.approx(31)
+    for t in range(4, 11):
+        progress.watch(first, t, 0.75)
+    assert capsys.readouterr().err.startswith(f"1/2 runs: {first.path.name} 0.750, left ")
+
+
+def test_what_was_done_before_costs_nothing(tmp_path, write_run, two_kinds):
+    """Run 1 has 8 of 10 rounds from before; two heard rounds of run 2 at 3 s leave 2 + 8 rounds."""
+    now = 0.0
+    begun = plan(two_kinds, Selection(), tmp_path).runs[0]
+    write_run(begun.experiment, tmp_path, [0.1] * 8)
+    runs = plan(two_kinds, Selection(), tmp_path)
+    progress = StudyProgress(runs, 1, clock=lambda: now)
+    cell = Cell(runs.runs[1].experiment, runs.runs[1].path)
+    progress.watch(cell, 1, None)
+    now = 3.0
+    progress.watch(cell, 2, None)
+    assert progress.left == pytest.approx(30)
+
+
+def test_durations():
+    assert [duration(s) for s in (0.4, 40, 90, 3540, 3600, 7500)] == [
+        "0 s", "40 s", "2 min", "59 min", "1 h 00 min", "2 h 05 min",
+    ]  # fmt: skip
