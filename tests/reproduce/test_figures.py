@@ -51,6 +51,13 @@ def test_every_kind_as_svg_and_png(tmp_path, write_run, study, drawing, seen):
     assert svg == draw_study(plan, tmp_path / "again.svg").read_text()
 
 
+def test_weights_cannot_be_drawn_from_records_without_them(tmp_path, write_run, study):
+    study = study.model_copy(update={"figure": Drawing(kind="weights")})
+    write_run(plan(study, Selection(), tmp_path).runs[0].experiment, tmp_path, [0.1, 0.2])
+    with pytest.raises(UserError, match=r"coefficients\.jsonl, which none of its records has"):
+        draw_study(plan(study, Selection(), tmp_path), tmp_path / "f.png")
+
+
 def test_nothing_run_or_a_wrong_ending(tmp_path, write_run, study):
     with pytest.raises(UserError, match="nothing of tiny has been run: smartfl reproduce tiny"):
         draw_study(plan(study, Selection(), tmp_path), tmp_path / "f.png")

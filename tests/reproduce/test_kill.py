@@ -7,7 +7,6 @@ import signal
 import time
 from pathlib import Path
 
-
 from smartfl.experiment.presets import read_study
 from smartfl.experiment.study import Selection
 from smartfl.reproduce.plan import plan

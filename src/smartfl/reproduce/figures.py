@@ -99,6 +99,8 @@ def _overfit(plan: Plan) -> list[Panel]:
 
 
 def _weights(plan: Plan) -> list[Panel]:
+    if not any(p.found is not None and p.found.run.weights for p in plan.runs):
+        raise UserError(f"{plan.study.name} is drawn from coefficients.jsonl, which none of its records has")
     panels: list[Panel] = []
     for column in plan.columns:
         cohort = next(p.experiment.cohort_size for p in plan.runs if p.trial.points == column)
@@ -116,11 +118,10 @@ def _lines(plan: Plan, column: tuple[Point, ...], values: Values, ylabel: str) -
     """Curves by round, a method each."""
 
     def draw(ax: Any) -> None:
-        for k, method in enumerate(plan.study.methods):
-            runs = _runs(plan, method, column) if method in plan.methods else []
-            points = curve(runs, values)
+        for method in plan.methods:
+            points = curve(_runs(plan, method, column), values)
             if points:
-                _line(ax, k, plan.study.methods[method].label, [float(r) for r, _ in points], [s for _, s in points])
+                _line(ax, plan, method, [float(r) for r, _ in points], [s for _, s in points])
         ax.set(xlabel="Round", ylabel=ylabel)
         ax.set_ylim(bottom=0)
 
@@ -139,18 +140,18 @@ def _sweep(plan: Plan) -> list[Panel]:
 
     def panel(columns: Sequence[tuple[Point, ...]]) -> Callable[[Any], None]:
         def draw(ax: Any) -> None:
-            for k, method in enumerate(study.methods):
+            for method in plan.methods:
                 found = [
                     (float(column[place].value), scored.spread)
                     for column in columns
-                    if method in plan.methods and (scored := score(_runs(plan, method, column), study.metric, None))
+                    if (scored := score(_runs(plan, method, column), study.metric, None))
                 ]
                 planned = sum(bool(plan.cell(method, column)) for column in columns)
                 if found and planned == 1 < len(columns):
                     ends = [float(column[place].value) for column in columns]
                     found = [(x, found[0][1]) for x in (min(ends), max(ends))]
                 if found:
-                    _line(ax, k, study.methods[method].label, [x for x, _ in found], [s for _, s in found])
+                    _line(ax, plan, method, [x for x, _ in found], [s for _, s in found])
             ax.set(xlabel=study.figure.xlabel or study.figure.x, ylabel="Test accuracy (%)")
             if study.figure.log:
                 ax.set_xscale("log", base=2)
@@ -161,16 +162,19 @@ def _sweep(plan: Plan) -> list[Panel]:
     return [(" · ".join(shared), panel(columns)) for shared, columns in groups.items()]
 
 
-def _line(ax: Any, k: int, label: str, xs: Sequence[float], spreads: Sequence[Spread]) -> None:
+def _line(ax: Any, plan: Plan, method: str, xs: Sequence[float], spreads: Sequence[Spread]) -> None:
+    """A method's line; colours count from the last method, which is ours, so that it looks the same in every figure."""
+    methods = list(plan.study.methods)
+    k = len(methods) - 1 - methods.index(method)
     colour, every = COLOURS[k % len(COLOURS)], max(1, len(xs) // 6)
     style = "-" if k < len(COLOURS) else "--"
-    mean = [s.mean for s in spreads]
+    label, mean = plan.study.methods[method].label, [s.mean for s in spreads]
     ax.plot(
-        xs, mean, color=colour, ls=style, label=label, lw=1.5,
+        xs, mean, color=colour, ls=style, label=label, lw=1.5 if k else 2.2, zorder=3 - k / 100,
         marker=MARKERS[k % len(MARKERS)], markersize=4, markevery=(k * 2 % every, every),
     )  # fmt: skip
     if any(s.std is not None for s in spreads):
-        low, high = ([s.mean + sign * (s.std or 0) for s in spreads] for sign in (-1, 1))
+        low, high = ([min(100.0, max(0.0, s.mean + sign * (s.std or 0))) for s in spreads] for sign in (-1, 1))
         ax.fill_between(xs, low, high, color=colour, alpha=0.14, lw=0)
 
 
