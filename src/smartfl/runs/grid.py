@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -97,6 +100,14 @@ def _run_apart(
             process.join()
 
 
+def _end_with_parent() -> None:
+    """End this process when the grid's does; an orphan would hold its run's lock for the rest of a long round."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _run_cell(pipe: Connection, cell: Cell, fresh: bool, device: str) -> None:
     """A cell's life: train serially, tell the parent of every round."""
     import torch
@@ -105,6 +116,7 @@ def _run_cell(pipe: Connection, cell: Cell, fresh: bool, device: str) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         execute(
             cell.experiment,
