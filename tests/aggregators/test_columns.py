@@ -43,3 +43,10 @@ def test_huge_extremes_do_not_eat_small_values() -> None:
     """Trimming ±1e30 leaves (1, 2, 3), mean 2; a running sum minus the extremes would give 0."""
     column = torch.tensor([[1e30], [1.0], [2.0], [3.0], [-1e30]])
     assert trimmed(column, 1).item() == 2
+
+
+def test_values_at_both_ends_of_float32_have_a_mean() -> None:
+    """(3 + 1 − 3 + 1)/4 = 0.5 times 1e38: the difference 6e38 is no float32."""
+    values = torch.tensor([[3e38, 0.1], [1e38, 0.1], [-3e38, 0.1], [1e38, 0.1]])
+    assert trimmed(values, 0).tolist() == [pytest.approx(0.5e38), values[0, 1].item()]
+    assert middle(torch.tensor([[3e38], [-3e38]])).tolist() == [0]
