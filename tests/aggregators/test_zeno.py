@@ -107,7 +107,12 @@ def test_a_fraction_is_capped_and_a_number_too_large_is_refused(world):
     with pytest.raises(UserError, match="b = 4"):
         Zeno(b=4)(w.updates, w.server())
     assert Zeno(b=2).tolerates(10) == 2
-    assert Zeno(b=20).tolerates(10) == Zeno().tolerates(10) == 9
+    assert Zeno(b=20).tolerates(10) == 9
+    assert Zeno(fraction=0.4).tolerates(10) == 4
+    assert Zeno().tolerates(10) == 0  # nobody is left out
+    for settings in ({"b": -1}, {"fraction": 1.5}):
+        with pytest.raises(UserError, match=next(iter(settings))):
+            Zeno(**settings)
 
 
 def test_missing_labels_and_bad_settings_are_the_users_mistake(world):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from smartfl.aggregators.assumption import assumed, check_assumption
 from smartfl.aggregators.base import Aggregator, byzantine_count
 from smartfl.aggregators.proxy import global_model_kept, labels_of, model_logits, require_proxy
 from smartfl.errors import UserError
@@ -47,6 +48,7 @@ class Zeno(Aggregator):
     mean_square: bool = False
 
     def __post_init__(self) -> None:
+        check_assumption("b", self.b, self.fraction)
         if not self.gamma > 0:
             raise UserError(f"gamma = {self.gamma} must be above 0")
         if self.rho is not None and self.rho < 0:
@@ -98,4 +100,4 @@ class Zeno(Aggregator):
         return Aggregate(vector, p, {"b": b, "lowest_chosen_score": float(scores[chosen[-1]])}, events)
 
     def tolerates(self, n: int) -> int | None:
-        return max(0, n - 1) if self.b is None else min(self.b, max(0, n - 1))
+        return assumed(self.b, self.fraction, n, n - 1)
