@@ -103,7 +103,7 @@ def test_result_is_finite_deterministic_and_keeps_variances_positive(world, swa)
 def test_swa_re_estimates_batchnorm_on_the_proxy_data(world):
     w = world(batchnorm=True)
     spec = w.updates.spec
-    result = spec.unflatten(FedBE(samples=1, server_epochs=2, batch_size=24)(w.updates, w.unlabelled()).vector)
+    result = spec.unflatten(FedBE(samples=1, server_epochs=2, batch_size=5)(w.updates, w.unlabelled()).vector)
     hidden = F.linear(w.proxy.inputs, result["0.weight"], result["0.bias"])
     torch.testing.assert_close(result["1.running_mean"], hidden.mean(0), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(result["1.running_var"], hidden.var(0), rtol=1e-4, atol=1e-5)

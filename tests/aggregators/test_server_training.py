@@ -9,7 +9,6 @@ from torch import nn
 from smartfl.aggregators.server_training import (
     ServerRecipe,
     finite_or_start,
-    reestimate_batchnorm,
     server_epochs,
     train_on_server,
 )
@@ -121,26 +120,6 @@ def test_divergence_returns_the_start_and_says_so():
     start = torch.zeros(2)
     assert finite_or_start(torch.tensor([1.0, torch.nan]), start) == (start, finite_or_start(start / 0, start)[1])
     assert finite_or_start(torch.ones(2), start)[1] == ()
-
-
-def test_reestimated_statistics_are_the_mean_over_batches(world):
-    """25 samples in batches of 8: three batches count, the last single sample does not."""
-    w = world(batchnorm=True, samples=25)
-    spec = FlatSpec.of(w.model)
-    vector = spec.flatten(w.model)
-    result = spec.unflatten(reestimate_batchnorm(w.model, spec, vector, w.proxy.inputs, 8))
-    hidden = w.model[0](w.proxy.inputs).detach()[:24].view(3, 8, 4)
-    torch.testing.assert_close(result["1.running_mean"], hidden.mean(dim=(0, 1)))
-    torch.testing.assert_close(result["1.running_var"], hidden.var(dim=1).mean(dim=0))
-    assert torch.equal(result["0.weight"], w.model[0].weight)
-
-
-def test_reestimation_without_batchnorm_or_samples_changes_nothing(world):
-    plain, norm = world(), world(batchnorm=True)
-    for w, inputs in ((plain, plain.proxy.inputs), (norm, norm.proxy.inputs[:1])):
-        spec = FlatSpec.of(w.model)
-        vector = spec.flatten(w.model) + 1
-        assert torch.equal(reestimate_batchnorm(w.model, spec, vector, inputs, 8), vector)
 
 
 @pytest.mark.parametrize(

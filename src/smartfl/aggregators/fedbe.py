@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from smartfl.aggregators.base import Aggregator, weighted
+from smartfl.aggregators.batchnorm import reestimate
 from smartfl.aggregators.proxy import (
     client_logits,
     finite_clients,
@@ -20,7 +21,7 @@ from smartfl.aggregators.proxy import (
     require_proxy,
     weights_among,
 )
-from smartfl.aggregators.server_training import ServerRecipe, finite_or_start, reestimate_batchnorm, server_epochs
+from smartfl.aggregators.server_training import ServerRecipe, finite_or_start, server_epochs
 from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
@@ -176,7 +177,7 @@ class FedBE(Aggregator):
         )
         if self.swa:
             average = swa_mean(epochs, self.server_epochs)
-            student = reestimate_batchnorm(model, updates.spec, average, proxy.inputs, self.batch_size)
+            student = reestimate(model, updates.spec, average, proxy.inputs)
         else:
             student = deque(epochs, maxlen=1)[0]
         vector, diverged = finite_or_start(student, start)

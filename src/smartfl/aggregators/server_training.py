@@ -114,25 +114,3 @@ def finite_or_start(vector: Tensor, start: Tensor) -> tuple[Tensor, tuple[str, .
     if torch.isfinite(vector).all():
         return vector, ()
     return start, ("server training diverged: its start is kept",)
-
-
-@torch.no_grad()
-def reestimate_batchnorm(model: nn.Module, spec: FlatSpec, vector: Tensor, inputs: Tensor, batch_size: int) -> Tensor:
-    """``vector`` (d,) with BatchNorm statistics that are the plain mean over batches of ``inputs`` (N, …).
-
-    What averaged weights need (SWA): the statistics of an average are not the average of the statistics.  A batch of
-    one sample has no variance and is left out.
-    """
-    copy = deepcopy(model).eval()
-    spec.load(copy, vector)
-    batches = [batch for batch in inputs.split(batch_size) if len(batch) > 1]
-    norms = batch_norms(copy)
-    if not norms or not batches:
-        return vector
-    for norm in norms:
-        norm.reset_running_stats()  # type: ignore[operator]
-        norm.momentum = None  # type: ignore[assignment]
-        norm.train()
-    for batch in batches:
-        copy(batch)
-    return spec.clamp_variances_(spec.flatten(copy))

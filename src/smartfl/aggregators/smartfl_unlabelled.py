@@ -11,7 +11,14 @@ from torch import Tensor
 from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.hull import Hull
-from smartfl.aggregators.proxy import client_logits, finite_clients, minibatches, require_proxy, weights_among
+from smartfl.aggregators.proxy import (
+    client_logits,
+    finite_clients,
+    global_model_kept,
+    minibatches,
+    require_proxy,
+    weights_among,
+)
 from smartfl.aggregators.simplex_descent import descend
 from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities
 from smartfl.errors import UserError
@@ -50,7 +57,7 @@ class SmartFLUnlabelled(Aggregator):
         members = client_logits(updates, model, proxy.inputs)
         keep, events = finite_clients(updates, members)
         if not keep.any():
-            return Aggregate(updates.origin.clone(), torch.zeros_like(updates.num_examples), events=events)
+            return global_model_kept(updates, *events)
         teacher = members[keep] if server.teacher is None else server.teacher[None]
         q = teacher_probabilities(teacher, "avg_logits", self.temperature)
         where = torch.nonzero(keep).flatten().cpu()
