@@ -115,6 +115,20 @@ def fragile(input_shape: tuple, num_classes: int, how: str, marker: str) -> nn.M
 """
 
 
+NEVER = """
+from torch import nn
+
+
+class Never(nn.Linear):
+    def __init__(self):
+        super().__init__(64, 10)
+
+    def forward(self, x):
+        assert not self.training, "not today"
+        return super().forward(x.flatten(1))
+"""
+
+
 @pytest.fixture
 def fragile(tiny, tmp_path, monkeypatch):
     """A model that fails once, in its second training step, by an exception or by a real SIGKILL of its process."""
@@ -132,6 +146,15 @@ def fragile(tiny, tmp_path, monkeypatch):
 def test_an_exception_on_a_client_is_told_with_its_own_words(fragile, small, executor):
     with pytest.raises(WorkerError, match=r"client \d .*the moon is in the wrong house"):
         Simulation(fragile("raise"), workers=1, executor=executor, dataset=small).run()
+
+
+def test_workers_that_fail_together_are_told_of_in_one_sentence(smartfl, tiny_tables):
+    (smartfl.directory / "never.py").write_text(NEVER)
+    smartfl.write(tiny_tables(model={"name": "never:Never"}))
+    done = smartfl("run", "tiny.toml", "--workers", "3")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "AssertionError: not today" in done.stderr
 
 
 def test_a_killed_worker_names_its_client(fragile, small):

@@ -67,7 +67,9 @@ def _serve(pipe: Connection, job: Any) -> None:
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:
-        pipe.send((f"{type(error).__name__}: {error}", traceback.format_exc()))
+        last_words = (f"{type(error).__name__}: {error}", traceback.format_exc())
+        with suppress(OSError):  # the parent may be gone already, over another worker's failure
+            pipe.send(last_words)
 
 
 class Processes:
