@@ -112,3 +112,8 @@ def test_a_bad_client_is_as_good_as_absent(rows, data):
         assert torch.equal(rule(Updates.of(more)).vector, without)
         shifted = rule(Updates.of(torch.tensor(rows) + 8.0)).vector
         torch.testing.assert_close(shifted, without + 8.0, atol=1e-4, rtol=1e-5)
+
+
+def test_a_rule_passes_on_who_was_refused_before_it_was_called():
+    updates = collect({1: torch.ones(2), 2: torch.ones(3)}, {1: 1.0, 2: 1.0}, torch.zeros(2), FlatSpec.plain(2))
+    assert [d.id for d in FedAvg()(updates).dropped] == [2]

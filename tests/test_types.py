@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 from smartfl.aggregators.fedavg import FedAvg
 from smartfl.aggregators.krum import Krum
 from smartfl.flat import FlatSpec
-from smartfl.types import Aggregate, Rule, Updates
+from smartfl.types import Aggregate, Dropped, Rule, Updates
 
 ROWS = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 
@@ -118,3 +119,16 @@ def test_values_are_frozen():
 def test_an_aggregator_is_a_rule():
     assert isinstance(Krum(), Rule)
     assert not isinstance(object(), Rule)
+
+
+def test_absurd_counts_are_still_shares():
+    """The sum 2e308 is beyond float64, the counts are not."""
+    counts = torch.tensor([1e308, 0.5e308, 0.5e308], dtype=torch.float64)
+    assert Updates.of(torch.eye(3), counts).weights.tolist() == [0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(("planned", "dropped", "short"), [(None, (), False), (2, (), False), (3, (), True)])
+def test_updates_are_short_when_clients_are_missing(planned, dropped, short):
+    updates = Updates.of(torch.eye(2))
+    assert replace(updates, planned=planned, dropped=dropped).short is short
+    assert replace(updates, planned=planned, dropped=(Dropped(7, "NaN"),)).short

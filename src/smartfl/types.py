@@ -35,6 +35,7 @@ class Updates:
     origin         (d,) the global model that they started from
     spec           which columns are parameters and which are buffers
     dropped        clients refused by screening; None while nobody has screened
+    planned        how many rows a full round has, where fewer may come; None: these are all there are to be
     """
 
     ids: tuple[int, ...]
@@ -44,6 +45,7 @@ class Updates:
     origin: Tensor
     spec: FlatSpec
     dropped: tuple[Dropped, ...] | None = None
+    planned: int | None = None
 
     def __post_init__(self) -> None:
         n = len(self.ids)
@@ -112,7 +114,15 @@ class Updates:
         total = self.num_examples.sum()
         if total <= 0:
             return torch.full_like(self.num_examples, 1 / len(self))
+        if not torch.isfinite(total):  # counts may be absurd and still finite one by one
+            scaled = self.num_examples / self.num_examples.max()
+            return scaled / scaled.sum()
         return self.num_examples / total
+
+    @property
+    def short(self) -> bool:
+        """Whether clients are missing, refused or absent: then a number that was right for all may be too large."""
+        return bool(self.dropped) or (self.planned is not None and len(self) < self.planned)
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model Σ p_i w_i."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -117,3 +119,12 @@ def test_built_from_a_table() -> None:
         build("aggregators", "bucketing", table | {"size": 0}, "aggregator")
     with pytest.raises(UserError, match=r"aggregator\.rule"):
         build("aggregators", "bucketing", {"rule": 3}, "aggregator")
+
+
+def test_absent_clients_are_absent_buckets_and_buckets_are_not_absent_clients() -> None:
+    """f = 1 needs 5 buckets of 2: ten clients; eight are too few unless ten were planned."""
+    rule = Bucketing(Krum(f=1), size=2)
+    updates = Updates.of(torch.randn(8, 3, generator=torch.Generator().manual_seed(0)))
+    assert "capped to 0" in rule(replace(updates, planned=10)).events[0]
+    with pytest.raises(UserError, match="f = 1 is too large for 4 clients"):
+        rule(replace(updates, planned=8))

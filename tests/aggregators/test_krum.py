@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from smartfl.aggregators.base import Aggregator
+from smartfl.aggregators.bulyan import Bulyan
 from smartfl.aggregators.distances import squared_distances
+from smartfl.aggregators.dnc import DnC
 from smartfl.aggregators.krum import Krum, krum_scores
 from smartfl.aggregators.multi_krum import MultiKrum
+from smartfl.aggregators.trimmed_mean import TrimmedMean
 from smartfl.errors import UserError
 from smartfl.flat import Entry, FlatSpec
 from smartfl.types import Updates
@@ -115,3 +121,14 @@ def test_huge_rows_do_not_hide_the_best_client() -> None:
     rows[5:] = torch.tensor([[1e30, -1e30], [3e38, 3e38]])
     assert torch.equal(Krum(f=2)(Updates.of(rows)).vector, ROWS[4])
     assert torch.isfinite(MultiKrum(f=2)(Updates.of(rows)).vector).all()
+
+
+@pytest.mark.parametrize("rule", [Krum(f=2), MultiKrum(f=2, q=6), Bulyan(f=1), TrimmedMean(b=3), DnC(f=3)])
+def test_a_number_set_for_all_clients_is_capped_when_some_are_absent(rule: Aggregator) -> None:
+    """Seven clients were planned and five came; told that five are all there are, the rule refuses."""
+    updates = Updates.of(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
+    result = rule(replace(updates, planned=7))
+    assert "capped" in result.events[0]
+    assert torch.isfinite(result.vector).all()
+    with pytest.raises(UserError, match="too large for 5 clients"):
+        rule(replace(updates, planned=5))

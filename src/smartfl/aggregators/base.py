@@ -23,10 +23,7 @@ class Aggregator(ABC):
     needs_proxy: ClassVar[NeedsProxy] = "no"
 
     def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
-        if updates.dropped is None or len(updates) == 0:
-            result = screened(self.aggregate, updates, server)
-        else:
-            result = self.aggregate(updates, server)
+        result = screened(self.aggregate, updates, server)
         updates.spec.clamp_variances_(result.vector)
         return result
 
@@ -59,15 +56,15 @@ def byzantine_count(
 ) -> tuple[int, tuple[str, ...]]:
     """How many attackers to assume among these rows, and an event if that had to be capped.
 
-    An explicit number outside validity is the user's mistake.  A number derived from a fraction is capped at
-    ``most``, as a random cohort may hold more attackers than the rule can bear.  Clients that screening
-    refused are certainly faulty and come off the number.
+    An explicit number outside validity is the user's mistake, unless clients are missing this round.  A number derived
+    from a fraction is capped at ``most``, as a random cohort may hold more attackers than the rule can bear.  Clients
+    that screening refused are certainly faulty and come off the number.
     """
     n, refused = len(updates), len(updates.dropped or ())
     if given is not None:
         count = max(0, given - refused)
         if count > most:
-            if refused == 0:
+            if not updates.short:
                 raise UserError(f"{setting} = {given} is too large for {n} clients: at most {max(most, 0)}")
             return max(most, 0), (f"{setting} = {given} capped to {max(most, 0)}: {n} clients were left",)
         return count, ()

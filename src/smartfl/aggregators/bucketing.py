@@ -45,6 +45,7 @@ class Bucketing(Wrapper):
             matrix=_means(updates.matrix, groups),
             num_examples=(share > 0).to(torch.float64) @ updates.num_examples,
             num_steps=(share @ updates.num_steps.to(torch.float64)).round().to(torch.int64),
+            planned=None if updates.planned is None else -(-updates.planned // self.size),
         )
         result = self._inside(n + len(updates.dropped or ()), len(updates.dropped or ()))(buckets, server)
         coefficients = result.coefficients

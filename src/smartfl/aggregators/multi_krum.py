@@ -19,7 +19,7 @@ class MultiKrum(Aggregator):
     """The unweighted mean of the q clients with the lowest Krum scores; ties go to the smallest ids.
 
     Blanchard et al. 2017. Needs n ≥ 2f + 3. q = n − f unless given; q = 1 is Krum, q = n the uniform mean. Buffers
-    are averaged over the same q clients. If screening leaves fewer than q clients, all of them are averaged. O(n² d).
+    are averaged over the same q clients. If fewer than q clients are left, all of them are averaged. O(n² d).
     """
 
     f: int | None = None
@@ -36,7 +36,7 @@ class MultiKrum(Aggregator):
         f, events = krum_assumption(self.f, self.fraction, updates)
         q = n - f if self.q is None else self.q
         if q > n:
-            if not updates.dropped:
+            if not updates.short:
                 raise UserError(f"q = {q} is too large for {n} clients: at most {n}")
             events += (f"q = {q} capped to {n}: {n} clients were left",)
             q = n
