@@ -71,6 +71,11 @@ def test_a_run_that_is_there_already(type_in):
         (["run", "tiny.toml", "--set", "data.alpha=0"], "data.alpha"),
         (["run", "tiny.toml", "--set", "data.clients=5000"], "data.clients"),
         (["run", "tiny.toml", "--set", "aggregator.name=krum", "--set", "aggregator.f=1"], "f = 1"),
+        (
+            ["run", "tiny.toml", *(f"--set=attack.{s}" for s in ("name=backdoor", "rate=0.5", "target=99"))],
+            "attack.target = 99",
+        ),
+        (["run", "tiny.toml", "--set", "attack.name=label_flip"], "attack.rate must be above 0"),
         (["run", "tiny.toml", "--executor", "cloud"], "--executor"),
         (["run", "tiny.toml", "--device", "abacus"], "--device"),
         (["run", "tiny.toml", "--device", "cpu:x"], "--device"),

@@ -63,7 +63,7 @@ def test_a_rule_table_is_built_first_and_nests():
         ({"rule": {"f": 1}}, r"^aggregator\.rule needs a name$"),
         ({"rule": {"name": "krum", "g": 1}}, r"^aggregator\.rule\.g is not a setting"),
         ({"rule": {"name": "nonsense"}}, r"aggregator 'nonsense' is unknown"),
-        ({"rule": 5}, r"^aggregator\.rule = 5: "),
+        ({"rule": 5}, r"^aggregator\.rule = 5: a table with a name is accepted$"),
         ({}, r"^aggregator\.rule is required$"),
     ],
 )

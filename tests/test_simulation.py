@@ -246,6 +246,20 @@ def test_a_group_without_a_participant_keeps_its_model(tiny):
     assert sum("took part" in e for e in record.events) == 2
 
 
+def test_a_small_group_caps_what_was_right_for_the_planned_one(tiny):
+    """Krum(f = 1) needs 5 rows: planned are ⌊10/2⌋ of each architecture, the draws are uneven."""
+    experiment = tiny(
+        rounds=4,
+        data={"clients": 20},
+        model=[{"name": "mlp", "hidden": [4]}, {"name": "logistic"}],
+        aggregator={"name": "krum", "f": 1},
+    )
+    found = records(experiment)
+    sizes = [sum(i % 2 == g for i in record.ids) for record in found for g in range(2)]
+    assert min(sizes) < 5 < max(sizes)
+    assert sum("f = 1 capped to 0" in e for record in found for e in record.events) == sum(s < 5 for s in sizes)
+
+
 def test_clients_without_samples_never_take_part(tiny):
     shards = Shards.of([torch.arange(3).numpy(), torch.arange(0).numpy(), torch.arange(3, 8).numpy()])
     assert (len(shards), shards.sizes.tolist(), shards[2].tolist()) == (3, [3, 0, 5], [3, 4, 5, 6, 7])

@@ -107,7 +107,7 @@ def compare(
     from smartfl.runs.grid import Cell, run_grid
 
     check_device(device)
-    names = [name.strip() for name in aggregators.split(",") if name.strip()]
+    names = list(dict.fromkeys(name.strip() for name in aggregators.split(",") if name.strip()))
     if not names:
         raise UserError("--aggregators needs at least one name, for example fedavg,krum,smartfl")
     chosen = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -51,6 +51,8 @@ def resolve(kind: Kind, name: str) -> Callable[..., Any]:
                 found = getattr(found, part)
         except (ImportError, AttributeError, ValueError) as error:
             raise UserError(f"{singular} '{name}' cannot be loaded: {error}") from error
+        if not callable(found):
+            raise UserError(f"{singular} '{name}' is no class or function but of type {type(found).__name__}")
         return cast(Callable[..., Any], found)
     raise UserError(f"{singular} '{name}' is unknown; accepted: {', '.join(names(kind))}, or module:name")
 
@@ -100,7 +102,7 @@ def build(
         k: (hints.get(k, Any), ... if p.default is p.empty else p.default) for k, p in free.items()
     }
     takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
-    config = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True, strict=False)
+    config = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
     model = create_model(f"{name} settings", __config__=config, **fields)
     try:
         checked = model.model_validate(given)
@@ -110,8 +112,15 @@ def build(
     try:
         return factory(**supplied, **values)
     except UserError as error:
-        names_setting = str(error).split(" ", 1)[0].rstrip(":") in accepted
-        raise UserError(f"{setting}{'.' if names_setting else ': '}{error}" if setting else str(error)) from error
+        raise located(error, setting, accepted) from error
+
+
+def located(error: UserError, setting: str, accepted: Container[str]) -> UserError:
+    """The same mistake with the name of the table ``setting`` in front: "f = 9 …" becomes "aggregator.f = 9 …"."""
+    if not setting:
+        return error
+    names_setting = str(error).split(" ", 1)[0].rstrip(":") in accepted
+    return UserError(f"{setting}{'.' if names_setting else ': '}{error}")
 
 
 def explain(error: ValidationError, setting: str, accepted: list[str] | None = None) -> str:
@@ -119,9 +128,15 @@ def explain(error: ValidationError, setting: str, accepted: list[str] | None = N
     first = error.errors()[0]
     where = ".".join([setting, *map(str, first["loc"])] if setting else map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        known = f"; accepted: {', '.join(accepted)}" if accepted else ""
+        known = "" if accepted is None else f"; accepted: {', '.join(accepted) or 'none'}"
         return f"{where} is not a setting{known}"
     if first["type"] == "missing":
         return f"{where} is required"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error" and message.startswith(f"{where}."):  # it names a key of this table itself
+        return message
+    if first["type"] == "model_type":
+        message = f"a table is accepted, [{where}]"
+    if first["type"] == "is_instance_of":
+        message = "a table with a name is accepted"
     return f"{where} = {first['input']!r}: {message[:1].lower()}{message[1:]}"

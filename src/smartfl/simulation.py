@@ -26,7 +26,15 @@ from smartfl.executors.board import Board
 from smartfl.executors.cohort import Crew, evaluate_models, new_board, train_cohort
 from smartfl.executors.processes import Processes, cores
 from smartfl.executors.serial import Serial, single_threaded
-from smartfl.experiment.build import build_algorithm, build_attack, build_models, build_rule, resolve_experiment
+from smartfl.experiment.build import (
+    build_algorithm,
+    build_attack,
+    build_models,
+    build_rule,
+    planned_rows,
+    resolve_experiment,
+)
+from smartfl.experiment.fit import check_fit
 from smartfl.experiment.schema import Experiment
 from smartfl.flat import FlatSpec
 from smartfl.records import Result, RoundRecord, Seconds, join_groups
@@ -60,6 +68,7 @@ class Simulation:
         self.federation = build_federation(experiment, self.rules[0].needs_proxy, dataset)
         data = self.federation.dataset
         self.models = [m.to(device).eval() for m in build_models(experiment, data.shape, data.num_classes)]
+        check_fit(experiment, data, self.models, self.attack, device)
         self.specs = [FlatSpec.of(model) for model in self.models]
         self.state = self._fresh_state()
         most = 2 * max(experiment.data.proxy.size, 64)
@@ -70,6 +79,7 @@ class Simulation:
         """Run the rounds that are left; after each, ``self.state`` is what a checkpoint must hold."""
         dataset, shards = self.federation.dataset, self.federation.shards
         cohort_size = min(self.experiment.cohort_size, len(self.federation.eligible))
+        planned = planned_rows(self.experiment)
         board = new_board(self.state, self.specs, cohort_size, len(dataset.test_labels))
         job = Job(self.experiment, dataset, shards, board, self.device)
         crew: Crew = Processes(job, self.workers) if self.executor == "processes" else Serial(job)
@@ -83,7 +93,9 @@ class Simulation:
                 )
                 trained = time.perf_counter()
                 with single_threaded():  # server arithmetic must not depend on the number of cores either
-                    updates = [self._poison(g, group, malicious, t) for g, group in enumerate(updates)]
+                    updates = [
+                        self._poison(g, replace(u, planned=planned), malicious, t) for g, u in enumerate(updates)
+                    ]
                     aggregates = self._aggregate(updates, t)
                 self._advance(t, updates, aggregates, board)
                 aggregated = time.perf_counter()

@@ -42,7 +42,7 @@ IN_THE_FILE = [
     ({"attack": LABEL_FLIP | {"who": "all"}}, r"^attack\.who = 'all': .*'fixed' or 'per_round'"),
     ({"attack": LABEL_FLIP | {"report": "lots"}}, r"^attack\.report = 'lots': "),
     ({"attack": LABEL_FLIP | {"report": -3}}, r"^attack\.report = -3: "),
-    ({"aggregator": "krum"}, r"^aggregator = 'krum': "),
+    ({"aggregator": "krum"}, r"^aggregator = 'krum': a table is accepted, \[aggregator\]$"),
     ({"model": []}, r"^model = .*at least one model"),
 ]
 
@@ -63,7 +63,7 @@ BEFORE_A_RUN = [
     ({"attack": LABEL_FLIP | {"loud": True}}, r"^attack\.loud is not a setting"),
     ({"attack": {"scale": 3.0}}, r"^attack\.scale is set, but attack\.name is 'none'"),
     ({"client": {"algorithm": "fedprix"}}, r"^client 'fedprix' is unknown; accepted: fedprox, plain, scaffold"),
-    ({"client": {"mu": 0.1}}, r"^client\.mu is not a setting"),
+    ({"client": {"mu": 0.1}}, r"^client\.mu is not a setting; accepted: none"),
     ({"client": {"algorithm": "fedprox", "mu": -1}}, r"^client\.mu = -1"),
     (
         {"client": {"algorithm": "scaffold"}, "model": [{"name": "mlp"}, {"name": "logistic"}]},
@@ -81,6 +81,8 @@ BEFORE_A_RUN = [
     ),
     ({"data": {"dataset": "arrays", "options": {"path": "/no/such/file.npz"}}}, r"/no/such/file\.npz"),
     ({"data": {"dataset": "arrays"}}, r"^data\.options\.path is required"),
+    ({"aggregator": {"name": "smartfl", "lr": float("inf")}}, r"^aggregator\.lr = inf: .*finite"),
+    ({"attack": {"name": "sign_flip", "rate": 0.5, "scale": float("nan")}}, r"^attack\.scale = nan: .*finite"),
 ]
 
 

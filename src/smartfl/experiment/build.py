@@ -69,8 +69,19 @@ def build_models(experiment: Experiment, input_shape: tuple[int, ...], num_class
     models: list[nn.Module] = []
     for group, named in enumerate(experiment.model):
         with seeded(experiment.seed, "model", group):
-            models.append(build("models", named.name, named.settings, "model", context))
+            built = build("models", named.name, named.settings, "model", context)
+        if not isinstance(built, nn.Module):
+            raise UserError(f"model.name = '{named.name}' must make a torch.nn.Module, got a {type(built).__name__}")
+        models.append(built)
     return models
+
+
+def planned_rows(experiment: Experiment) -> int:
+    """How many clients a rule may count on: m, or with G architectures, which are aggregated apart, ⌊m/G⌋.
+
+    A round has fewer when a draw is uneven or clients own no samples; what the user set is then capped, not refused.
+    """
+    return max(1, experiment.cohort_size // len(experiment.model))
 
 
 def resolve_experiment(experiment: Experiment) -> Experiment:
@@ -115,14 +126,9 @@ def _rehearse(experiment: Experiment) -> None:
         raise UserError(
             f"aggregator.name = '{experiment.aggregator.name}' chooses cohorts for one model, not for several"
         )
-    if several and build_algorithm(experiment).keeps_state:
-        raise UserError(
-            f"client.algorithm = '{experiment.client.algorithm}' keeps state for one model, not for several"
-        )
     if rule.needs_proxy != "no" and experiment.data.proxy.size == 0:
         raise UserError(f"data.proxy.size = 0, but the aggregator '{experiment.aggregator.name}' needs proxy data")
-    # The groups of clients with one architecture are aggregated apart, and may be as small as this.
-    cohort = max(1, experiment.cohort_size // len(experiment.model))
+    cohort = planned_rows(experiment)
     generator = torch.Generator().manual_seed(0)
     with seeded(0, "rehearsal"):
         model = nn.Linear(1, 2)
