@@ -84,7 +84,6 @@ def outcome(rule: Rule, attack: Attack) -> tuple[Aggregate, float]:
         ("krum", {"f": 3}, 5.0),
         ("fltrust", {"lr": 0.01}, 5.0),
         ("smartfl", {"variant": "literal", "server_epochs": 10}, 5.0),
-        ("smartfl", {"variant": "calibrated", "server_epochs": 10}, 1.0),
     ],
 )
 def test_more_damage_than_the_omniscient_attack(name: str, settings: dict[str, Any], factor: float) -> None:
@@ -97,6 +96,15 @@ def test_more_damage_than_the_omniscient_attack(name: str, settings: dict[str, A
     plain = max(outcome(rule, Omniscient(mode))[1] for mode in ("own", "mean"))  # type: ignore[arg-type]
     _, adapted = outcome(rule, Adaptive(proxy_size=64))
     assert adapted - honest > factor * max(plain - honest, 0.001)
+
+
+def test_calibrated_smartfl_holds_against_it() -> None:
+    """It still does more than the plain attack, but a round under it ends where an honest one does (loss 1.58)."""
+    rule: Rule = build("aggregators", "smartfl", {"server_epochs": 10})
+    _, honest = outcome(rule, Attack())
+    plain = max(outcome(rule, Omniscient(mode))[1] for mode in ("own", "mean"))  # type: ignore[arg-type]
+    _, adapted = outcome(rule, Adaptive(proxy_size=64))
+    assert plain < adapted < honest + 0.02
 
 
 def test_against_smartfl_it_gets_weight() -> None:
