@@ -313,6 +313,15 @@ def test_rules_that_need_labels_do_not_get_them_unless_they_say_so(tiny):
     assert given == [None]
 
 
+def test_on_mps_the_server_stays_on_the_cpu(tiny):
+    """MPS has no float64; nothing of the server may need it, so this runs up to the first client anywhere."""
+    simulation = Simulation(tiny(aggregator={"name": "smartfl"}), executor="serial", device="mps")
+    places = {p.device.type for p in simulation.models[0].parameters()} | {
+        v.device.type for v in simulation.state.vectors
+    }
+    assert places == {simulation._server(0, 1).proxy.inputs.device.type} == {"cpu"}
+
+
 def test_more_clients_than_samples_are_refused(tiny):
     with pytest.raises(UserError, match=r"data\.clients = 1439 is more than the 1438"):
         Simulation(tiny(data={"clients": 1439}), executor="serial")

@@ -62,13 +62,14 @@ class Simulation:
     ) -> None:
         self.experiment = experiment = resolve_experiment(experiment)
         self.executor, self.device = executor, device
+        self.server_device = "cpu" if device == "mps" else device  # rules add up in float64, which MPS does not have
         self.workers = workers or cores()
         self.rules = [build_rule(experiment) for _ in experiment.model]
         self.attack, self.algorithm = build_attack(experiment), build_algorithm(experiment)
         self.federation = build_federation(experiment, self.rules[0].needs_proxy, dataset)
         data = self.federation.dataset
-        self.models = [m.to(device).eval() for m in build_models(experiment, data.shape, data.num_classes)]
-        check_fit(experiment, data, self.models, self.attack, device)
+        self.models = [m.to(self.server_device).eval() for m in build_models(experiment, data.shape, data.num_classes)]
+        check_fit(experiment, data, self.models, self.attack, self.server_device)
         self.specs = [FlatSpec.of(model) for model in self.models]
         self.state = self._fresh_state()
         most = 2 * max(experiment.data.proxy.size, 64)
@@ -197,7 +198,9 @@ class Simulation:
         if proxy is not None:
             labels = proxy.labels if self.rules[g].needs_proxy == "labelled" else None
             proxy = Proxy(
-                proxy.inputs.to(self.device), None if labels is None else labels.to(self.device), proxy.num_classes
+                proxy.inputs.to(self.server_device),
+                None if labels is None else labels.to(self.server_device),
+                proxy.num_classes,
             )
         generator = torch_stream(self.experiment.seed, "server", t, g)
         return Server(t, self.models[g], proxy, generator, num_clients=self.experiment.data.clients)
@@ -206,7 +209,7 @@ class Simulation:
         """(N, C) mean of the logits of all valid clients of all architectures."""
         if self.federation.proxy is None:
             return None
-        inputs = self.federation.proxy.inputs.to(self.device)
+        inputs = self.federation.proxy.inputs.to(self.server_device)
         logits = [
             client_logits(group, model, inputs) for group, model in zip(updates, self.models, strict=True) if len(group)
         ]
@@ -217,21 +220,21 @@ class Simulation:
     def predict(self, batch: Tensor) -> Tensor:
         """Logits (b, C) of the current global model, the mean over architectures."""
         groups = zip(self.specs, self.models, self.state.vectors, strict=True)
-        return torch.stack([s.call(m.eval(), v.to(self.device), batch) for s, m, v in groups]).mean(dim=0)
+        return torch.stack([s.call(m.eval(), v.to(self.server_device), batch) for s, m, v in groups]).mean(dim=0)
 
     def _proxy_scores(self) -> tuple[float | None, dict[str, float]]:
         """Loss and accuracy of the new global model on the server's samples."""
         proxy = self.federation.proxy
         if proxy is None or proxy.labels is None:
             return None, {}
-        logits, labels = self.predict(proxy.inputs.to(self.device)), proxy.labels.to(self.device)
+        logits, labels = self.predict(proxy.inputs.to(self.server_device)), proxy.labels.to(self.server_device)
         accuracy = (logits.argmax(dim=1) == labels).double().mean().item()
         return F.cross_entropy(logits, labels).item(), {"proxy_accuracy": accuracy}
 
     def _attack_metrics(self) -> dict[str, float]:
         if self.attack is None:
             return {}
-        return self.attack.metrics(lambda batch: self.predict(batch.to(self.device)), self.federation.dataset)
+        return self.attack.metrics(lambda batch: self.predict(batch.to(self.server_device)), self.federation.dataset)
 
     # -- set-up ---------------------------------------------------------------------------------------------
 
