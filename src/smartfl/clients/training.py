@@ -90,7 +90,7 @@ class LocalTrainer:
             row[e.start : e.stop].copy_(self._buffers[e.name].reshape(-1))
 
     def set_integers(self, values: list[int]) -> None:
-        """Set the integer buffers, given as the sorted values of one scalar each."""
+        """Set the integer buffers, one value each, in the order of ``integers``."""
         for buffer, value in zip(self._integers.values(), values, strict=True):
             buffer.fill_(value)
 

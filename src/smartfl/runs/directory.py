@@ -95,7 +95,7 @@ class RunDirectory:
             save_checkpoint(self.path / "checkpoints", state)
 
     def finish(self, state: State, specs: list[FlatSpec]) -> Result:
-        """Write the result and the global model; the checkpoints have served."""
+        """Write the result and the global model; result.json comes last, as it is what makes the run finished."""
         lines = read_lines(self.path / "rounds.jsonl")
         accuracies = [line["accuracy"] for line in lines if line["accuracy"] is not None]
         result = Result.of(accuracies, self.experiment.rounds)
