@@ -14,6 +14,7 @@ import json
 import time
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +31,12 @@ from smartfl.simulation import Simulation
 from smartfl.types import Aggregate, Server, Updates
 
 MODES = ("mixed", "detached", "moments", "train", "reestimate")
+SMARTFL: dict[str, dict[str, Any]] = {
+    "smartfl literal": {"variant": "literal"},
+    "smartfl centred": {"variant": "centred"},
+    "smartfl free scale": {"penalty": 0.0},
+    "smartfl calibrated": {},
+}
 
 
 class Recorder(FedAvg):
@@ -57,8 +64,10 @@ def evaluate(simulation: Simulation, vector: Tensor) -> tuple[float, float]:
     return correct / len(data.test_labels), loss / len(data.test_labels)
 
 
-def variants(updates: Updates, server: Server, seed: int, t: int) -> dict[tuple[str, str], Tensor]:
-    """The aggregated model of every rule and mode."""
+def variants(
+    updates: Updates, server: Server, seed: int, t: int, done: set[tuple[str, str]]
+) -> dict[tuple[str, str], Tensor]:
+    """The aggregated model of every rule and mode that is not done."""
     assert server.model is not None
     assert server.proxy is not None
     inputs, found = server.proxy.inputs, {}
@@ -68,12 +77,13 @@ def variants(updates: Updates, server: Server, seed: int, t: int) -> dict[tuple[
         found[rule, "mixed"] = mixed
         found[rule, "moments"] = moment_matched(updates, p)
         found[rule, "reestimate"] = reestimate(server.model, updates.spec, mixed, inputs)
-    for variant in ("literal", "calibrated"):
+    for name, settings in SMARTFL.items():
         for mode in MODES:
-            fresh = Server(server.round, server.model, server.proxy, torch_stream(seed, "server", t, 0))
-            rule = SmartFL(variant=variant, batchnorm=mode)  # type: ignore[arg-type]
-            found[f"smartfl {variant}", mode] = rule(updates, fresh).vector
-    return found
+            if (name, mode) not in done:
+                fresh = Server(server.round, server.model, server.proxy, torch_stream(seed, "server", t, 0))
+                rule = SmartFL(batchnorm=mode, **settings)  # type: ignore[arg-type]
+                found[name, mode] = rule(updates, fresh).vector
+    return {key: vector for key, vector in found.items() if key not in done}
 
 
 def main() -> None:
@@ -96,11 +106,13 @@ def main() -> None:
     simulation.rules = [recorder]
     # The recorder asks for no labels; the rules under study do.
     object.__setattr__(recorder, "needs_proxy", "labelled")
+    old = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
     for record in simulation:
         started = time.perf_counter()
         assert recorder.seen is not None
         updates, server = recorder.seen
-        models = variants(updates, server, experiment.seed, record.round)
+        done = {(line["rule"], line["batchnorm"]) for line in old if line["cohort"] == record.round}
+        models = variants(updates, server, experiment.seed, record.round, done)
         with arguments.out.open("a", encoding="utf-8") as file:
             for (rule, mode), vector in models.items():
                 accuracy, loss = evaluate(simulation, vector)

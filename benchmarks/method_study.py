@@ -58,9 +58,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "centred": {"name": "smartfl", "variant": "centred"},
     "free scale": {"name": "smartfl", "penalty": 0.0},
     "calibrated": {"name": "smartfl"},
-    "calibrated, half price": {"name": "smartfl", "penalty": 0.5},
-    "calibrated, double price": {"name": "smartfl", "penalty": 2.0},
-    "calibrated, 50 epochs": {"name": "smartfl", "server_epochs": 50},
+    "quarter price": {"name": "smartfl", "penalty": 0.25},
+    "full price": {"name": "smartfl", "penalty": 1.0},
+    "double price": {"name": "smartfl", "penalty": 2.0},
+    "50 epochs": {"name": "smartfl", "server_epochs": 50},
 }
 
 
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--variants", default=",".join(v for v in VARIANTS if "," not in v), help="separated by |")
+    parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
@@ -105,7 +106,7 @@ def main() -> None:
         print(table(done))
         return
     torch.set_num_threads(1)
-    names = arguments.variants.split("|") if "|" in arguments.variants else arguments.variants.split(",")
+    names = arguments.variants.split(",")
     finished = {key(line) for line in done}
     task = TASKS[arguments.task]
     rounds = arguments.rounds or task["rounds"]

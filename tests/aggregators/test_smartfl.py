@@ -12,7 +12,7 @@ from torch import nn
 from smartfl.aggregators.fedavg import FedAvg
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.simplex_descent import descend
-from smartfl.aggregators.smartfl import SmartFL
+from smartfl.aggregators.smartfl import SmartFL, without_dust
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.models.logistic import Logistic
@@ -97,7 +97,7 @@ def test_a_loss_without_scale_stops_once_the_mix_is_right():
 def test_weights_are_on_the_simplex_and_the_model_in_the_box(world, variant):
     """1.8.3, with BatchNorm statistics as part of the model."""
     w = world(batchnorm=True)
-    result = SmartFL(variant, server_epochs=4, lr=0.05)(w.updates, w.server())
+    result = SmartFL(variant, server_epochs=4, lr=0.05, batchnorm="mixed")(w.updates, w.server())
     p = result.coefficients
     assert p.dtype == torch.float64
     assert float(p.min()) >= 0
@@ -328,3 +328,18 @@ def test_what_is_missing_is_said(world):
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(UserError, match=next(iter(settings))):
         SmartFL(**settings)
+
+
+def test_by_default_only_the_statistics_leave_the_hull(world):
+    """docs/batchnorm.md: re-estimated statistics are the server's own, the parameters are the mix."""
+    w = world(batchnorm=True)
+    result = SmartFL(server_epochs=4)(w.updates, w.server())
+    mixed, parameters = w.updates.mix(result.coefficients), w.updates.spec.num_parameters
+    torch.testing.assert_close(result.vector[:parameters], mixed[:parameters])
+    assert not torch.allclose(result.vector[parameters:], mixed[parameters:])
+
+
+def test_dust_is_swept_from_the_weights():
+    """Four clients: weights below 0.001/4 go, the rest is made to sum to one."""
+    p = without_dust(torch.tensor([0.6, 0.3998, 0.0001, 0.0001], dtype=torch.float64))
+    assert p.tolist() == pytest.approx([0.6 / 0.9998, 0.3998 / 0.9998, 0, 0])

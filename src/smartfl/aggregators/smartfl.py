@@ -41,6 +41,7 @@ class SmartFL(Aggregator):
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
     earn its place (docs/method.md).  The paper uses 20 server epochs, 50 under attack, on 128 samples.  ``init`` starts
     at the FedAvg weights (the paper) or uniform ones, which a client's reported sample count cannot move.
+    ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md).
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
@@ -50,12 +51,18 @@ class SmartFL(Aggregator):
     lr: float = 1e-2
     batch_size: int = 32
     init: Literal["fedavg", "uniform"] = "fedavg"
-    penalty: float = 1.0
-    batchnorm: BatchNormMode = "mixed"
+    penalty: float = 0.5
+    batchnorm: BatchNormMode = "reestimate"
 
     def __post_init__(self) -> None:
-        if self.server_epochs < 0 or self.batch_size < 1 or not self.lr > 0 or not self.penalty >= 0:
-            raise UserError("server_epochs and penalty must be at least 0, batch_size at least 1 and lr above 0")
+        if self.server_epochs < 0:
+            raise UserError(f"server_epochs = {self.server_epochs} must be at least 0")
+        if self.batch_size < 1:
+            raise UserError(f"batch_size = {self.batch_size} must be at least 1")
+        if not self.lr > 0:
+            raise UserError(f"lr = {self.lr} must be above 0")
+        if not self.penalty >= 0:
+            raise UserError(f"penalty = {self.penalty} must be at least 0")
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=True)
@@ -74,6 +81,7 @@ class SmartFL(Aggregator):
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator)
+        found = replace(found, p=without_dust(found.p))
         if not torch.isfinite(hull.logits(found.p)).all():  # the last step went too far, and no gradient told
             found = replace(found, p=start, events=(*found.events, "the mix found overflows: the start is kept"))
         info = {
@@ -118,6 +126,12 @@ class SmartFL(Aggregator):
             each_epoch=refit if calibrated else None,
             decay=calibrated,
         )
+
+
+def without_dust(p: Tensor) -> Tensor:
+    """p without weights below a thousandth of an equal share: on a row a thousand times too large they still tell."""
+    kept = torch.where(p < 1e-3 / len(p), 0.0, p)
+    return kept / kept.sum()
 
 
 def best_client(hull: Hull, labels: Tensor) -> Tensor:

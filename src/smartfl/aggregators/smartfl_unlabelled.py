@@ -46,8 +46,14 @@ class SmartFLUnlabelled(Aggregator):
     batchnorm: BatchNormMode = "mixed"
 
     def __post_init__(self) -> None:
-        if self.server_epochs < 0 or self.batch_size < 1 or not self.lr > 0 or not self.temperature > 0:
-            raise UserError("server_epochs must be at least 0, batch_size at least 1, lr and temperature above 0")
+        if self.server_epochs < 0:
+            raise UserError(f"server_epochs = {self.server_epochs} must be at least 0")
+        if self.batch_size < 1:
+            raise UserError(f"batch_size = {self.batch_size} must be at least 1")
+        if not self.lr > 0:
+            raise UserError(f"lr = {self.lr} must be above 0")
+        if not self.temperature > 0:
+            raise UserError(f"temperature = {self.temperature} must be above 0")
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=False)
