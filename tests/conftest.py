@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 import tomli_w
 import torch
+from hypothesis import settings
 
 from smartfl.experiment.schema import Experiment
 
 torch.set_num_threads(1)
+settings.register_profile("repeatable", derandomize=True, deadline=None)  # the same examples in every run
+settings.load_profile("repeatable")
 
 TINY: dict[str, Any] = {
     "name": "tiny",
