@@ -140,6 +140,8 @@ def run_cells(cells: Sequence[Cell], path: Path, jobs: int, again: bool = False)
     records = read_records(path)
     write_records(path, records.values())
     todo = [cell for cell in cells if again or cell.key not in records]
+    if not todo:
+        return records
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the workers when they import torch
     context = multiprocessing.get_context("spawn")
     started, failed = time.perf_counter(), 0

@@ -77,20 +77,23 @@ def percent(value: float | None) -> str:
 
 
 def accuracy_table(scores: Mapping[tuple[str, str], float], attacks: Sequence[str]) -> str:
-    """Rows rules, columns attacks; the best of a column in bold, then SmartFL's distance to the best other rule."""
-    best = {a: max((scores.get((r, a), 0.0) for r in rules()), default=0.0) for a in attacks}
+    """Rows rules, columns attacks; the best of a column in bold, then SmartFL's distance to the best other rule.
+
+    A column in which rules are missing has no best one.
+    """
+    complete = [a for a in attacks if all((rule, a) in scores for rule in rules())]
+    best = {a: max(scores[rule, a] for rule in rules()) for a in complete}
 
     def entry(rule: str, attack: str) -> str:
         value = scores.get((rule, attack))
         text = percent(value)
-        return f"**{text}**" if value is not None and value == best[attack] else text
+        return f"**{text}**" if value is not None and value == best.get(attack) else text
 
     rows = [[shown(rule), *(entry(rule, attack) for attack in attacks)] for rule in rules()]
-    rivals = {a: best_other(scores, a) for a in attacks}
-    gaps = [
-        (f"{100 * (scores.get((OURS, a), 0.0) - value):+.1f}" if name else "–") for a, (name, value) in rivals.items()
-    ]
-    rows += [["*best other rule*", *(name for name, _ in rivals.values())], ["*smartfl minus it*", *gaps]]
+    rivals = {a: best_other(scores, a) for a in complete}
+    gaps = {a: f"{100 * (scores[OURS, a] - value):+.1f}" for a, (_, value) in rivals.items()}
+    rows.append(["*best other rule*", *(rivals[a][0] if a in rivals else "–" for a in attacks)])
+    rows.append(["*smartfl minus it*", *(gaps.get(a, "–") for a in attacks)])
     return markdown(["rule", *attacks], rows)
 
 
