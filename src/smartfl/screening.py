@@ -11,6 +11,8 @@ from torch import Tensor
 from smartfl.flat import FlatSpec
 from smartfl.types import Aggregate, Dropped, Server, Updates
 
+BLOCK = 1 << 20  # values of a suspicious row that are looked at together
+
 
 def screen(updates: Updates) -> Updates:
     """The valid clients of ``updates``; ``dropped`` says who was refused and why.
@@ -21,13 +23,13 @@ def screen(updates: Updates) -> Updates:
     if updates.dropped is not None:
         return updates
     reasons: dict[int, str] = {}
-    # A row's sum in float64 is finite iff all its float32 values are: one pass, no (n, d) temporary.
-    totals = updates.matrix.sum(dim=1, dtype=torch.float64)
+    # A row with NaN or ±Inf has no finite sum: one pass at memory bandwidth, and in the rows' own type no (n, d)
+    # temporary.  A sum may also overflow over finite values, so such rows are looked at value by value.
+    totals = updates.matrix.sum(dim=1)
     for i in torch.nonzero(~torch.isfinite(totals)).flatten().tolist():
-        row = updates.matrix[i]
-        if not torch.isfinite(row).all():
-            where = int(torch.nonzero(~torch.isfinite(row))[0])
-            reasons[i] = f"value {where} of its model is {row[where].item()}"
+        where = _first_not_finite(updates.matrix[i])
+        if where is not None:
+            reasons[i] = f"value {where} of its model is {updates.matrix[i, where].item()}"
     for where_var in updates.spec.variances:
         negative = (updates.matrix[:, where_var] < 0).any(dim=1)
         for i in torch.nonzero(negative).flatten().tolist():
@@ -39,6 +41,15 @@ def screen(updates: Updates) -> Updates:
     if not reasons:
         return replace(updates, dropped=())
     return replace(updates.select([i for i in range(len(updates)) if i not in reasons]), dropped=dropped)
+
+
+def _first_not_finite(row: Tensor) -> int | None:
+    """The position of the first NaN or ±Inf of ``row`` (d,)."""
+    for start in range(0, len(row), BLOCK):
+        bad = ~torch.isfinite(row[start : start + BLOCK])
+        if bad.any():
+            return start + int(torch.nonzero(bad)[0])
+    return None
 
 
 def collect(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from smartfl.flat import FlatSpec
+from smartfl.products import arithmetic, mix_rows
 
 NeedsProxy = Literal["no", "unlabelled", "labelled"]
 
@@ -29,7 +30,8 @@ class Updates:
     """What a round's clients sent, sorted by client id.
 
     ids            n client ids, ascending
-    matrix         (n, d) client models, one row each, laid out as ``spec`` says
+    matrix         (n, d) client models, one row each, laid out as ``spec`` says; may be a mapped file, and stored in
+                   half precision (docs/speed.md), which rules widen to the origin's type as they go
     num_examples   (n,) float64, the sample counts that the clients *report*
     num_steps      (n,) int64, optimiser steps they made
     origin         (d,) the global model that they started from
@@ -91,7 +93,7 @@ class Updates:
             matrix=rows,
             num_examples=counts.to(rows.device, torch.float64),
             num_steps=steps.to(rows.device, torch.int64),
-            origin=start.to(rows.device, rows.dtype),
+            origin=start.to(rows.device, arithmetic(rows.dtype)),
             spec=spec or FlatSpec.plain(d),
         )
 
@@ -126,12 +128,16 @@ class Updates:
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model Σ p_i w_i."""
-        return p.to(self.matrix.device, self.matrix.dtype) @ self.matrix
+        return mix_rows(self.matrix, p)
 
     def select(self, keep: Sequence[int] | Tensor) -> Updates:
-        """The rows at positions ``keep`` (ascending)."""
+        """The rows at positions ``keep`` (ascending); a view where they are neighbours, a copy otherwise."""
         index = torch.as_tensor(keep, dtype=torch.int64)
-        rows = index.to(self.matrix.device)
+        first, count = int(index[0]) if len(index) else 0, len(index)
+        if torch.equal(index.cpu(), torch.arange(first, first + count)):
+            rows: Tensor | slice = slice(first, first + count)
+        else:
+            rows = index.to(self.matrix.device)
         return replace(
             self,
             ids=tuple(self.ids[int(i)] for i in index),

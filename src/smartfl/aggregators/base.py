@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -24,6 +25,8 @@ class Aggregator(ABC):
 
     def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
         result = screened(self.aggregate, updates, server)
+        if result.vector.dtype != updates.origin.dtype:  # rows in half precision: the model is not
+            result = replace(result, vector=result.vector.to(updates.origin.dtype))
         updates.spec.clamp_variances_(result.vector)
         return result
 
