@@ -16,6 +16,7 @@ reason: no client's running statistics are left in what it returns.  Layers with
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -47,10 +48,13 @@ def has_batchnorm(model: nn.Module) -> bool:
     return bool(_tracking(model))
 
 
-def _copy(model: nn.Module) -> nn.Module:
-    """The model's structure in eval mode over the same tensors: what is changed in it, the model never sees."""
+def _copy(model: nn.Module, replaced: Mapping[int, Tensor] | None = None) -> nn.Module:
+    """The model's structure in eval mode over the same tensors: what is changed in it, the model never sees.
+
+    ``replaced`` names other tensors for some of them, by the id of the model's own.
+    """
     shared = {id(t): t for t in chain(model.parameters(), model.buffers())}
-    return deepcopy(model, shared).eval()
+    return deepcopy(model, {**shared, **(replaced or {})}).eval()
 
 
 def _scale_and_shift(layer: _BatchNorm, detached: bool) -> tuple[Tensor, Tensor]:
@@ -119,10 +123,11 @@ def _foldable(model: nn.Module) -> dict[_BatchNorm, nn.Conv1d | nn.Conv2d | nn.C
     }
 
 
-def server_model(model: nn.Module, mode: BatchNormMode) -> nn.Module:
+def server_model(model: nn.Module, mode: BatchNormMode, replaced: Mapping[int, Tensor] | None = None) -> nn.Module:
     """The model as the server evaluates it at a mixed vector, with ``spec.call(server_model(…), vector, inputs)``.
 
-    A copy in eval mode (dropout off) with the same names, over the same tensors; ``model`` is left as it is.
+    A copy in eval mode (dropout off) with the same names, over the same tensors or those that ``replaced`` names by the
+    ids of the model's own; ``model`` is left as it is.
     With "mixed", "moments" and "detached" BatchNorm is (x − mean)·γ/√(var + eps) + β at the vector's statistics,
     with gradients into them except for "detached"; for "moments" the vector must come out of ``from_moments``.
     With "train" and "reestimate" it uses the statistics of the batch and leaves the vector's alone.
@@ -131,7 +136,7 @@ def server_model(model: nn.Module, mode: BatchNormMode) -> nn.Module:
     thread) folding into the convolution had the lowest median; it is used where an nn.Sequential shows that the
     two belong together.  Elsewhere ``_normalise``, which could not be told from a hand-written backward pass.
     """
-    copy = _copy(model)
+    copy = _copy(model, replaced)
     folded = {} if mode in ("train", "reestimate") else _foldable(copy)
     for layer in _tracking(copy).values():
         # An attribute of the instance shadows the method: names and classes stay as the user's code expects.
@@ -209,7 +214,6 @@ class _Statistics:
         return output
 
 
-@torch.no_grad()
 def reestimate(model: nn.Module, spec: FlatSpec, vector: Tensor, inputs: Tensor) -> Tensor:
     """(d,) ``vector`` with the running statistics that ``inputs`` (N, …) have in this model.
 
@@ -217,14 +221,20 @@ def reestimate(model: nn.Module, spec: FlatSpec, vector: Tensor, inputs: Tensor)
     input normalised by them.  Up to 1024 samples are one batch; more are cut into equal batches, normalised
     one by one, with statistics pooled over all.  A layer that sees one value per channel keeps what it had.
     """
+    if not has_batchnorm(model) or len(inputs) == 0:
+        return vector
+    return reestimate_and_predict(model, spec, vector, inputs)[0]
+
+
+@torch.no_grad()
+def reestimate_and_predict(model: nn.Module, spec: FlatSpec, vector: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """``reestimate`` and the logits (N, C) of its pass, in which every layer used the statistics of its batch."""
     copy = _copy(model)
     layers = {name: _Statistics(layer) for name, layer in _tracking(copy).items()}
-    if not layers or len(inputs) == 0:
-        return vector
     for statistics in layers.values():
         statistics.layer.forward = statistics.observe  # type: ignore[method-assign,assignment]
-    for batch in inputs.tensor_split(-(-len(inputs) // _LARGEST_BATCH)):
-        spec.call(copy, vector, batch)
+    batches = inputs.tensor_split(-(-len(inputs) // _LARGEST_BATCH))
+    logits = torch.cat([spec.call(copy, vector, batch) for batch in batches])
     out = vector.clone()
     parts = spec.unflatten(out)
     for name, seen in layers.items():
@@ -232,4 +242,4 @@ def reestimate(model: nn.Module, spec: FlatSpec, vector: Tensor, inputs: Tensor)
             prefix = f"{name}." if name else ""
             parts[f"{prefix}running_mean"].copy_(seen.mean)
             parts[f"{prefix}running_var"].copy_((seen.spread / (seen.count - 1)).clamp(min=_LEAST_VARIANCE))
-    return out
+    return out, logits

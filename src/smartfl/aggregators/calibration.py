@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -37,15 +36,34 @@ def best_scale(
 ) -> float:
     """argmin_{s>0} of the weighted mean of CE(s·z(x), y) plus ``price``·s, within [low, high].
 
-    Convex in s, so the slope ⟨softmax(s z), z⟩ − z_y (weighted mean) + price changes sign once: bisection on log s.
+    Convex in s: the slope, the weighted mean of E_q[z − z_y] plus price under q = softmax(s·z), changes sign once, and
+    its own slope is the mean of Var_q(z).  Newton's steps on log s, bisection wherever they leave the bracket or do not
+    halve.  Where every sample is right and nothing is left to gain in float64, s stays as small as that allows.
     """
-    z = logits.detach().to("cpu", torch.float64)
-    target = z.gather(1, labels.cpu()[:, None]).squeeze(1)
-    c = weights.cpu()
-    a, b = torch.tensor([low, high], dtype=torch.float64).log().tolist()
-    for _ in range(30):
-        middle = (a + b) / 2
-        probabilities = F.softmax(z * torch.tensor(middle).exp(), dim=1)
-        slope = float((c * ((probabilities * z).sum(dim=1) - target)).sum() / c.sum()) + price
-        a, b = (middle, b) if slope < 0 else (a, middle)
-    return float(torch.tensor((a + b) / 2, dtype=torch.float64).exp())
+    # Classes in rows: sums over a sample's classes then run along whole vectors of samples.
+    z = logits.detach().to("cpu", torch.float64).T.contiguous()
+    y = z - z.gather(0, labels.cpu()[None])
+    c = weights.to(z)
+    c = c / c.sum()
+    least = 1e-16 * float(y.abs().max())
+
+    def slopes(scale: float) -> tuple[float, float]:
+        q_y = torch.softmax(z * scale, dim=0) * y
+        mean = q_y.sum(dim=0)
+        return float(c @ mean) + price + least, float(c @ ((q_y * y).sum(dim=0) - mean.square()))
+
+    a, b = math.log(low), math.log(high)
+    u, last = a, math.inf
+    slope, curvature = slopes(low)
+    if not slope < 0:  # nothing to gain; or logits that are not finite, which no scale can help
+        return low
+    for _ in range(100):
+        step = -slope / (curvature * math.exp(u)) if curvature > 0 else math.inf
+        if not (a <= u + step <= b and abs(step) <= last / 2):
+            step = (a + b) / 2 - u
+        u, last = u + step, abs(step)
+        if last < 1e-9:
+            break
+        slope, curvature = slopes(math.exp(u))
+        a, b = (u, b) if slope < 0 else (a, u)
+    return math.exp(u)

@@ -12,11 +12,13 @@ from smartfl.aggregators.batchnorm import (
     from_moments,
     has_batchnorm,
     reestimate,
-    server_model,
+    reestimate_and_predict,
     to_moments,
 )
 from smartfl.aggregators.calibration import logit_scale
 from smartfl.aggregators.proxy import client_logits
+from smartfl.aggregators.standing import StandingModel
+from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -37,14 +39,15 @@ class Hull:
         self.inputs = inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
         self.moments = batchnorm == "moments"
         self.matrix = to_moments(updates.matrix, self.spec) if self.moments else updates.matrix
-        self.model = server_model(model, batchnorm)
         self.reestimated = batchnorm == "reestimate" and has_batchnorm(model)
         linear = getattr(model, "linear_in_parameters", False)
         self.vertices = client_logits(updates, model, inputs) if linear else None
+        self.model = StandingModel(model, self.spec, batchnorm, updates.origin.dtype, updates.matrix.device)
+        self._last: tuple[Tensor, Tensor] | None = None
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""
-        vector = p.to(self.matrix.device, self.matrix.dtype) @ self.matrix
+        vector = mix_rows(self.matrix, p)
         return from_moments(vector, self.spec) if self.moments else vector
 
     def model_at(self, p: Tensor) -> Tensor:
@@ -52,22 +55,33 @@ class Hull:
         vector = self.mix(p)
         return reestimate(self.original, self.spec, vector, self.inputs) if self.reestimated else vector
 
+    def result(self, p: Tensor) -> tuple[Tensor, Tensor]:
+        """``model_at(p)`` and its logits (N, C) on all inputs, in one pass where statistics are re-estimated."""
+        if self.reestimated:
+            return reestimate_and_predict(self.original, self.spec, self.mix(p), self.inputs)
+        return self.model_at(p), self.logits(p)
+
     @torch.no_grad()
     def logits(self, p: Tensor) -> Tensor:
-        """(N, C) logits of w(p) on all inputs."""
+        """(N, C) logits of w(p) on all inputs; asked again for the same p, they are not computed again."""
         if self.vertices is not None:
             mixed: Tensor = torch.tensordot(p.to(self.vertices), self.vertices, dims=1)
             return mixed
-        return self.spec.call(self.model, self.mix(p), self.inputs)
+        if self._last is None or not torch.equal(self._last[0], p):
+            self._stand(p)
+            self._last = p.clone(), self.model(self.inputs)
+        return self._last[1]
 
     @torch.no_grad()
     def logit_scale(self, samples: int = 32) -> float:
         """The typical spread of a single client's logits, on the first ``samples`` inputs."""
         if self.vertices is not None:
             return logit_scale(self.vertices)
-        few = self.inputs[:samples]
-        rows = (from_moments(row, self.spec) if self.moments else row for row in self.matrix)
-        return logit_scale(torch.stack([self.spec.call(self.model, row, few) for row in rows]))
+        few, found = self.inputs[:samples], []
+        for row in self.matrix:
+            self.model.settle(from_moments(row, self.spec) if self.moments else row)
+            found.append(self.model(few))
+        return logit_scale(torch.stack(found))
 
     def gradient(self, p: Tensor, index: Tensor, loss: Loss) -> tuple[float, Tensor]:
         """The loss at w(p) on the mini-batch ``index`` and its gradient (n,) in p, float64: g_i = ⟨∂L/∂w, w_i⟩."""
@@ -78,12 +92,20 @@ class Hull:
             (outer,) = torch.autograd.grad(value, logits)
             inner = torch.tensordot(batch.to(torch.float64), outer.to(torch.float64), dims=2)
             return value.item(), inner.cpu()
-        vector = (p.to(self.matrix.device, self.matrix.dtype) @ self.matrix).requires_grad_()
-        model = from_moments(vector, self.spec) if self.moments else vector
-        value = loss(self.spec.call(self.model, model, self.inputs[index]), index)
-        (outer,) = torch.autograd.grad(value, vector)
-        inner = (self.matrix @ outer).to(torch.float64)
-        # A huge client overflows float32 even at weight 0, and one such entry would stop the search for everybody.
-        for i in torch.nonzero(~torch.isfinite(inner)).flatten().tolist():
-            inner[i] = self.matrix[i].to(torch.float64) @ outer.to(torch.float64)
-        return value.item(), inner.cpu()
+        mixed = self._stand(p)
+        value = loss(self.model(self.inputs[index]), index)
+        outer = self.model.gradient(value)
+        if self.moments:
+            vector = mixed.clone().requires_grad_()
+            (outer,) = torch.autograd.grad(from_moments(vector, self.spec), vector, outer)
+        return value.item(), inner_products(self.matrix, outer).cpu()
+
+    def _stand(self, p: Tensor) -> Tensor:
+        """Put the model at w(p); returns the mix (d,), of moments if that is the mode."""
+        if not self.moments:
+            mix_rows(self.matrix, p, out=self.model.vector)
+            self.model.settle()
+            return self.model.vector
+        mixed = mix_rows(self.matrix, p)
+        self.model.settle(from_moments(mixed, self.spec))
+        return mixed

@@ -82,14 +82,16 @@ class SmartFL(Aggregator):
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator)
         found = replace(found, p=without_dust(found.p))
-        if not torch.isfinite(hull.logits(found.p)).all():  # the last step went too far, and no gradient told
+        vector, logits = hull.result(found.p)
+        if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
             found = replace(found, p=start, events=(*found.events, "the mix found overflows: the start is kept"))
+            vector = hull.model_at(start)
         info = {
             "moved": float((found.p - start).abs().sum()),
             "effective_clients": float(1 / (found.p**2).sum()),
             "steps": found.steps,
         }
-        return Aggregate(hull.model_at(found.p), found.p, info, events + found.events)
+        return Aggregate(vector, found.p, info, events + found.events)
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
