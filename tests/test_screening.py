@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -33,6 +36,32 @@ def test_large_finite_rows_are_kept_in_either_precision():
     """The one-pass sum may overflow in float64, but that alone is no reason to refuse anybody."""
     assert screen(Updates.of([[3e38, 3e38]])).ids == (0,)
     assert screen(Updates.of(torch.full((1, 2), 1.7e308, dtype=torch.float64))).ids == (0,)
+
+
+def test_a_bad_value_far_behind_a_finite_sum_that_overflows_is_named(monkeypatch):
+    """Blocks of four: the row overflows from the start, its NaN is value 9."""
+    monkeypatch.setattr("smartfl.screening.BLOCK", 4)
+    row = [3e38] * 9 + [NAN, 1.0]
+    clean = screen(Updates.of([row, [3e38] * 11]))
+    assert (clean.ids, clean.dropped) == ((1,), (Dropped(0, "value 9 of its model is nan"),))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of the resident set from /proc")
+def test_screening_makes_no_copy_of_the_matrix():
+    """A matrix of 256 MB in a process of its own: the peak may grow by a tenth of it."""
+    code = """
+import resource, torch
+from smartfl.screening import screen
+from smartfl.types import Updates
+torch.set_num_threads(1)
+updates = Updates.of(torch.ones(16, 4_000_000))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert screen(updates).dropped == ()
+updates.mix(updates.weights)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 26_000
 
 
 def test_negative_variances_are_refused_and_negative_means_are_not():

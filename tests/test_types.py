@@ -132,3 +132,12 @@ def test_updates_are_short_when_clients_are_missing(planned, dropped, short):
     updates = Updates.of(torch.eye(2))
     assert replace(updates, planned=planned, dropped=dropped).short is short
     assert replace(updates, planned=planned, dropped=(Dropped(7, "NaN"),)).short
+
+
+def test_neighbouring_rows_are_selected_without_a_copy():
+    updates = Updates.of(torch.tensor(ROWS), [1, 2, 3], ids=[4, 6, 8])
+    tail, ends = updates.select([1, 2]), updates.select([0, 2])
+    assert (tail.ids, tail.matrix.tolist(), tail.num_examples.tolist()) == ((6, 8), ROWS[1:], [2, 3])
+    assert tail.matrix.data_ptr() == updates.matrix[1].data_ptr()
+    assert (ends.ids, ends.matrix.tolist()) == ((4, 8), [ROWS[0], ROWS[2]])
+    assert len(updates.select([])) == 0

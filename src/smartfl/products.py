@@ -8,6 +8,8 @@ into blocks of columns, which are widened to float32 in the cache.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -36,16 +38,20 @@ def mix_rows(matrix: Tensor, p: Tensor, out: Tensor | None = None) -> Tensor:
 
 def inner_products(matrix: Tensor, vector: Tensor) -> Tensor:
     """(n,) float64 ⟨w_i, v⟩ for ``matrix`` (n, d) and ``vector`` (d,)."""
-    total = torch.zeros(len(matrix), dtype=torch.float64, device=matrix.device)
     dtype = arithmetic(matrix.dtype)
     step = RUN if dtype == matrix.dtype else BLOCK
-    for start in range(0, matrix.shape[1], step):
+    total = torch.mv(matrix[:, :step].to(dtype), vector[:step]).to(torch.float64)
+    for start in range(step, matrix.shape[1], step):
         part = slice(start, start + step)
         total += torch.mv(matrix[:, part].to(dtype), vector[part])
-    # A huge row overflows float32 although the exact product may not.
-    for i in torch.nonzero(~torch.isfinite(total)).flatten().tolist():
-        total[i] = sum(
-            matrix[i, start : start + RUN].to(torch.float64) @ vector[start : start + RUN].to(torch.float64)
-            for start in range(0, matrix.shape[1], RUN)
-        )
+    if not math.isfinite(total.sum().item()):  # a huge row overflows float32 although the exact product may not
+        for i in torch.nonzero(~torch.isfinite(total)).flatten().tolist():
+            total[i] = _exact(matrix[i], vector)
     return total
+
+
+def _exact(row: Tensor, vector: Tensor) -> float:
+    """⟨w, v⟩ of ``row`` (d,) and ``vector`` (d,) in float64, a run at a time."""
+    runs = range(0, len(row), RUN)
+    parts = (row[k : k + RUN].to(torch.float64) @ vector[k : k + RUN].to(torch.float64) for k in runs)
+    return math.fsum(part.item() for part in parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from smartfl.flat import FlatSpec
 from smartfl.types import Aggregate, Dropped, Server, Updates
 
+Storage = Literal["float32", "bfloat16", "float16"]
 BLOCK = 1 << 20  # values of a suspicious row that are looked at together
 
 
@@ -58,11 +60,19 @@ def collect(
     origin: Tensor,
     spec: FlatSpec,
     num_steps: Mapping[int, int] | None = None,
+    storage: Storage | None = None,
 ) -> Updates:
-    """Screened updates from rows that may not even have the right length (what arrives over a network)."""
+    """Screened updates from rows that may not even have the right length (what arrives over a network).
+
+    ``storage`` "bfloat16" or "float16" holds the matrix at half the size; rules compute in float32 all the same.  A
+    value beyond float16 (65,504) is refused as infinite.
+    """
     wrong = {i: tuple(row.shape) for i, row in rows.items() if row.shape != (spec.size,)}
     ids = sorted(set(rows) - set(wrong))
-    matrix = torch.stack([rows[i] for i in ids]) if ids else origin.new_zeros((0, spec.size))
+    dtype = origin.dtype if storage is None else getattr(torch, storage)
+    matrix = torch.empty((len(ids), spec.size), dtype=dtype, device=origin.device)
+    for place, i in zip(matrix, ids, strict=True):
+        place.copy_(rows[i])
     updates = screen(
         Updates.of(
             matrix,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from smartfl.errors import UserError
+from smartfl.products import arithmetic
 from smartfl.screening import screened
 from smartfl.types import Aggregate, NeedsProxy, Server, Updates
 
@@ -22,13 +23,20 @@ class Aggregator(ABC):
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "no"
+    widens: ClassVar[bool] = False
+    """Whether the rule itself widens rows stored in half precision, a block at a time; if not, all are widened first."""
 
     def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
-        result = screened(self.aggregate, updates, server)
+        result = screened(self._aggregate_widened, updates, server)
         if result.vector.dtype != updates.origin.dtype:  # rows in half precision: the model is not
             result = replace(result, vector=result.vector.to(updates.origin.dtype))
         updates.spec.clamp_variances_(result.vector)
         return result
+
+    def _aggregate_widened(self, updates: Updates, server: Server | None) -> Aggregate:
+        if not self.widens and updates.matrix.dtype != (wide := arithmetic(updates.matrix.dtype)):
+            updates = updates.with_matrix(updates.matrix.to(wide))
+        return self.aggregate(updates, server)
 
     @abstractmethod
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:

@@ -35,7 +35,8 @@ def labels_of(proxy: Proxy) -> Tensor:
 def model_logits(updates: Updates, model: nn.Module, vector: Tensor, inputs: Tensor) -> Tensor:
     """(N, C) logits of the model ``vector`` (d,) on ``inputs`` (N, …), in eval mode and in chunks of samples."""
     model.eval()
-    return torch.cat([updates.spec.call(model, vector, chunk) for chunk in inputs.split(CHUNK)])
+    state = vector.to(updates.origin.dtype)
+    return torch.cat([updates.spec.call(model, state, chunk) for chunk in inputs.split(CHUNK)])
 
 
 def client_logits(updates: Updates, model: nn.Module, inputs: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class SmartFL(Aggregator):
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
+    widens: ClassVar[bool] = True
 
     variant: Literal["calibrated", "centred", "literal"] = "calibrated"
     server_epochs: int = 20

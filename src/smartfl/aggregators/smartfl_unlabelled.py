@@ -37,6 +37,7 @@ class SmartFLUnlabelled(Aggregator):
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "unlabelled"
+    widens: ClassVar[bool] = True
 
     variant: Literal["centred", "literal"] = "centred"
     server_epochs: int = 20

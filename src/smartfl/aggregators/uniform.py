@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -13,6 +14,8 @@ from smartfl.types import Aggregate, Server, Updates
 @dataclass(frozen=True)
 class Uniform(Aggregator):
     """w ← (1/n) Σ w_i, whatever the clients report of their sample counts."""
+
+    widens: ClassVar[bool] = True
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         return weighted(updates, torch.full_like(updates.num_examples, 1 / len(updates)))
