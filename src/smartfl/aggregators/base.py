@@ -24,7 +24,7 @@ class Aggregator(ABC):
 
     needs_proxy: ClassVar[NeedsProxy] = "no"
     widens: ClassVar[bool] = False
-    """Whether the rule itself widens rows stored in half precision, a block at a time; if not, all are widened first."""
+    """Whether the rule itself widens rows stored in half precision, by blocks; if not, all are widened before."""
 
     def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
         result = screened(self._aggregate_widened, updates, server)
