@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class FlatOptimizer(Protocol):
-    """Updates one vector in place from a gradient of its shape."""
+    """Updates one vector in place from a gradient of its shape; later vectors may be a prefix of the first."""
 
     def step(self, w: Tensor, gradient: Tensor) -> None: ...
 
@@ -41,8 +41,8 @@ class FlatAdam:
         torch._fused_adam_(
             [w],
             [gradient],
-            [mean],
-            [square],
+            [mean[: len(w)]],
+            [square[: len(w)]],
             [],
             [count],
             lr=self.lr,
@@ -71,7 +71,7 @@ class FlatSGD:
         torch._fused_sgd_(
             [w],
             [gradient],
-            [self._buffer] if self._buffer is not None else [],
+            [self._buffer[: len(w)]] if self._buffer is not None else [],
             weight_decay=self.weight_decay,
             momentum=self.momentum,
             lr=self.lr,

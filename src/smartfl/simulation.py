@@ -82,7 +82,7 @@ class Simulation:
         cohort_size = min(self.experiment.cohort_size, len(self.federation.eligible))
         planned = planned_rows(self.experiment)
         board = new_board(self.state, self.specs, cohort_size, len(dataset.test_labels))
-        job = Job(self.experiment, dataset, shards, board, self.device)
+        job = Job.of(self.experiment, dataset, shards, board, self.models, self.device)
         crew: Crew = Processes(job, self.workers) if self.executor == "processes" else Serial(job)
         with crew:
             for t in range(self.state.round + 1, self.experiment.rounds + 1):

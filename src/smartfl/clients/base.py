@@ -15,6 +15,8 @@ class ClientAlgorithm:
     """
 
     keeps_state: ClassVar[bool] = False
+    # ``before_step`` and ``after_step`` also take (k, P), the parameters of k clients that began at the same model
+    stackable: ClassVar[bool] = False
 
     def begin(self, start: Tensor, lr: float, shared: Tensor | None, own: Tensor | None) -> None:
         """A round begins at ``start`` (P,); ``shared`` (P,) is the server's state, ``own`` (P,) this client's."""

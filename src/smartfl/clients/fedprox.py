@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ class FedProx(ClientAlgorithm):
     The term μ(w − w^t) joins the gradient, so Adam rescales it with the rest; ``decoupled`` applies it behind the
     optimiser's step instead, w ← w − lr·μ(w − w^t).
     """
+
+    stackable: ClassVar[bool] = True
 
     mu: float = 0.01
     decoupled: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from smartfl.clients.base import ClientAlgorithm
 
@@ -10,3 +11,5 @@ from smartfl.clients.base import ClientAlgorithm
 @dataclass
 class Plain(ClientAlgorithm):
     """Local training by the stated optimiser and nothing else (FedAvg's client)."""
+
+    stackable: ClassVar[bool] = True

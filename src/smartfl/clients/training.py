@@ -28,6 +28,12 @@ class Recipe:
     epochs: int = 1
     augment: bool = False
 
+    def new_optimizer(self) -> FlatOptimizer:
+        """A client's optimiser at the beginning of its round."""
+        if self.optimizer == "sgd":
+            return FlatSGD(self.lr, self.momentum, self.weight_decay)
+        return FlatAdam(self.lr, self.weight_decay)
+
 
 class LocalTrainer:
     """One model on flat storage, trained for one client after another.
@@ -101,7 +107,7 @@ class LocalTrainer:
     def train(self, inputs: Inputs, labels: Tensor, generator: torch.Generator) -> int:
         """Run the recipe from the loaded model; returns the number of optimiser steps."""
         recipe, size = self.recipe, len(labels)
-        optimizer = self._optimizer()
+        optimizer = recipe.new_optimizer()
         self.model.train()
         steps = 0
         for _ in range(recipe.epochs):
@@ -135,10 +141,6 @@ class LocalTrainer:
         if self._images:
             batch = batch.contiguous(memory_format=torch.channels_last)
         return batch.to(self.device)
-
-    def _optimizer(self) -> FlatOptimizer:
-        r = self.recipe
-        return FlatSGD(r.lr, r.momentum, r.weight_decay) if r.optimizer == "sgd" else FlatAdam(r.lr, r.weight_decay)
 
     def _set_norms(self, training: bool) -> None:
         for norm in self._norms:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
+from smartfl.clients.bundle import Member
+from smartfl.clients.choice import bundle_size, bundle_trainer
 from smartfl.clients.training import LocalTrainer
-from smartfl.data.dataset import Dataset
+from smartfl.data.dataset import Dataset, Inputs
 from smartfl.data.federation import Shards
 from smartfl.executors.board import CHUNK, Board
 from smartfl.experiment.build import build_algorithm, build_attack, build_models, build_recipe
@@ -19,13 +23,32 @@ from smartfl.rng import seeded, torch_stream
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What a worker is told once; everything large in it lies in shared memory."""
+    """What a worker is told once; everything large in it lies in shared memory.
+
+    ``together`` is the number of clients per bundle, an entry an architecture; below 2 each is trained for itself.
+    """
 
     experiment: Experiment
     dataset: Dataset
     shards: Shards
     board: Board
-    device: str = "cpu"
+    device: str
+    together: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        experiment: Experiment,
+        dataset: Dataset,
+        shards: Shards,
+        board: Board,
+        models: Sequence[nn.Module],
+        device: str = "cpu",
+    ) -> Job:
+        """The job of training ``models``, an architecture each."""
+        recipe, algorithm = build_recipe(experiment), build_algorithm(experiment)
+        together = tuple(bundle_size(model, recipe, algorithm, dataset.train, device) for model in models)
+        return cls(experiment, dataset, shards, board, device, together)
 
     def share_memory_(self) -> Job:
         self.dataset.share_memory_()
@@ -45,6 +68,15 @@ class TrainTask(NamedTuple):
     malicious: int
 
 
+Bundle = tuple[TrainTask, ...]  # clients of one architecture that are trained by one call
+
+
+def described(bundle: Bundle) -> str:
+    """Whose training it is, for a message."""
+    others = f" (or one of {len(bundle) - 1} trained with it)" if len(bundle) > 1 else ""
+    return f"client {bundle[0].client}{others} in round {bundle[0].round}"
+
+
 class EvaluateTask(NamedTuple):
     """Evaluate the global models on one chunk of the test set."""
 
@@ -62,18 +94,44 @@ class Bench:
         self.algorithm = build_algorithm(experiment)
         self.attack = build_attack(experiment)
         self.trainers = [LocalTrainer(model, recipe, self.algorithm, job.device) for model in models]
+        self.bundle_trainers = [
+            bundle_trainer(model, recipe, self.algorithm, dataset.train, job.device) for model in models
+        ]
         sizes = [trainer.spec.size for trainer in self.trainers]
         self.origins = job.board.origins.split(sizes)
 
-    def train(self, task: TrainTask) -> int:
-        """Train one client from its group's global model into its row; returns the number of steps."""
+    def train(self, bundle: Bundle) -> list[int]:
+        """Train clients from their group's global model into their rows; returns their numbers of steps."""
+        group = bundle[0].group
+        trainer, spec = self.bundle_trainers[group], self.trainers[group].spec
+        if trainer is None:
+            return [self._train_alone(task) for task in bundle]
+        members = [self._member(task) for task in bundle]
+        rows = [self.job.board.rows[task.offset : task.offset + spec.size] for task in bundle]
+        return trainer.train(self.origins[group], self.job.dataset.train, members, rows)
+
+    def _member(self, task: TrainTask) -> Member:
+        job = self.job
+        index = job.shards[task.client]
+        generator = torch_stream(job.experiment.seed, "client", task.round, task.client)
+        if not task.malicious or self.attack is None:
+            return Member(index, job.dataset.train_labels[index], generator)
+        honest = job.dataset.train.take(index)
+        inputs, labels = self._poisoned(task, honest, job.dataset.train_labels[index])
+        return Member(index, labels, generator, None if inputs is honest else inputs)
+
+    def _poisoned(self, task: TrainTask, inputs: Inputs, labels: Tensor) -> tuple[Inputs, Tensor]:
+        """What the client trains on, which is what it has unless it is malicious."""
+        if not task.malicious or self.attack is None:
+            return inputs, labels
+        stream = torch_stream(self.job.experiment.seed, "poison", task.round, task.client)
+        return self.attack.poison_data(inputs, labels, self.job.dataset.num_classes, stream)
+
+    def _train_alone(self, task: TrainTask) -> int:
         job, board, seed = self.job, self.job.board, self.job.experiment.seed
         trainer = self.trainers[task.group]
         index = job.shards[task.client]
-        inputs, labels = job.dataset.train.take(index), job.dataset.train_labels[index]
-        if task.malicious and self.attack is not None:
-            stream = torch_stream(seed, "poison", task.round, task.client)
-            inputs, labels = self.attack.poison_data(inputs, labels, job.dataset.num_classes, stream)
+        inputs, labels = self._poisoned(task, job.dataset.train.take(index), job.dataset.train_labels[index])
         trainer.load(self.origins[task.group].to(job.device))
         stateful = self.algorithm.keeps_state
         size = trainer.spec.num_parameters

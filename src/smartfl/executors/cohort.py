@@ -9,8 +9,9 @@ from torch import Tensor
 
 from smartfl.clients.base import ClientAlgorithm
 from smartfl.data.federation import Shards
-from smartfl.executors.bench import EvaluateTask, TrainTask
+from smartfl.executors.bench import Bundle, EvaluateTask, Job, TrainTask
 from smartfl.executors.board import Board
+from smartfl.executors.bundles import bundled
 from smartfl.flat import FlatSpec
 from smartfl.state import State
 from smartfl.types import Updates
@@ -19,11 +20,13 @@ from smartfl.types import Updates
 class Crew(Protocol):
     """Whoever does the work: a process, or several."""
 
+    job: Job
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *reason: object) -> None: ...
 
-    def train(self, tasks: list[TrainTask]) -> list[int]: ...
+    def train(self, bundles: list[Bundle]) -> list[list[int]]: ...
 
     def evaluate(self, tasks: list[EvaluateTask]) -> list[int]: ...
 
@@ -58,13 +61,19 @@ def train_cohort(
         g = client % groups
         tasks.append(TrainTask(slot, client, g, offset, t, int(client in malicious)))
         offset += specs[g].size
-        board.integers[slot, : len(state.integers[g])] = torch.tensor(state.integers[g], dtype=torch.int64)
+        if specs[g].integers:
+            board.integers[slot, : len(state.integers[g])] = torch.tensor(state.integers[g], dtype=torch.int64)
         if algorithm.keeps_state:
             board.states[slot] = state.own.get(client, torch.zeros_like(state.shared))
-    longest_first = sorted(tasks, key=lambda task: -int(shards.sizes[task.client]))
+    sizes = shards.sizes[ordered].tolist()
+    bundles = bundled(tasks, sizes, crew.job.together, crew.job.experiment.client.batch_size)
     before = board.states[: len(ordered)].clone()
-    done = crew.train(longest_first)
-    steps = {task.client: count for task, count in zip(longest_first, done, strict=True)}
+    done = crew.train(bundles)
+    steps = {
+        task.client: count
+        for bundle, counts in zip(bundles, done, strict=True)
+        for task, count in zip(bundle, counts, strict=True)
+    }
     if algorithm.keeps_state:
         after = board.states[: len(ordered)].clone()
         diverged = ~torch.isfinite(after).all(dim=1)  # one NaN in the shared state would reach every later client

@@ -11,9 +11,12 @@ from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smartfl.errors import WorkerError
+
+if TYPE_CHECKING:
+    from smartfl.executors.bench import Bundle
 
 _PRELOAD = ["smartfl.executors.bench", "smartfl.executors.processes", "smartfl.runs.execute"]
 
@@ -55,15 +58,19 @@ def _serve(pipe: Connection, job: Any) -> None:
     import torch
 
     from smartfl.executors.bench import Bench, EvaluateTask, TrainTask
+    from smartfl.executors.memory import keep_freed_memory
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     torch.set_num_threads(1)
+    keep_freed_memory()
     try:
         bench = Bench(job)
         while True:
-            task = pipe.recv()
-            training = len(task) == len(TrainTask._fields)
-            pipe.send(bench.train(TrainTask(*task)) if training else bench.evaluate(EvaluateTask(*task)))
+            kind, work = pipe.recv()
+            if kind == "train":
+                pipe.send(bench.train(tuple(TrainTask(*task) for task in work)))
+            else:
+                pipe.send(bench.evaluate(EvaluateTask(*work)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:
@@ -85,7 +92,7 @@ class Processes:
         warm_up()
         method = "spawn" if sys.platform == "win32" else "forkserver"
         context: Any = torch.multiprocessing.get_context(method)
-        job.share_memory_()
+        self.job = job.share_memory_()
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         for number in range(workers):
@@ -113,24 +120,27 @@ class Processes:
                 process.terminate()
                 process.join()
 
-    def train(self, tasks: Sequence[tuple[int, ...]]) -> list[int]:
-        """Train every task's client; hand the longest tasks in first."""
-        return self._scatter(tasks, lambda task: f"client {task[1]} in round {task[4]}")
+    def train(self, bundles: Sequence[Bundle]) -> list[list[int]]:
+        """Train every bundle's clients; hand the longest bundles in first."""
+        from smartfl.executors.bench import described
+
+        # Plain tuples: a pickled NamedTuple carries the name of its class every time.
+        return self._scatter([("train", tuple(map(tuple, b))) for b in bundles], lambda i: described(bundles[i]))
 
     def evaluate(self, tasks: Sequence[tuple[int, ...]]) -> list[int]:
         """Evaluate every task's chunk."""
-        return self._scatter(tasks, lambda task: f"evaluation chunk {task[0]}")
+        return self._scatter([("evaluate", tuple(t)) for t in tasks], lambda i: f"evaluation chunk {tasks[i][0]}")
 
-    def _scatter(self, tasks: Sequence[tuple[int, ...]], describe: Callable[[tuple[int, ...]], str]) -> list[int]:
-        results = [0] * len(tasks)
-        waiting = list(reversed(range(len(tasks))))
+    def _scatter(self, messages: Sequence[tuple[str, Any]], describe: Callable[[int], str]) -> list[Any]:
+        results: list[Any] = [None] * len(messages)
+        waiting = list(reversed(range(len(messages))))
         busy: dict[Connection, int] = {}
         free = list(self._pipes)
         while waiting or busy:
             while waiting and free:
                 pipe, number = free.pop(), waiting.pop()
                 with suppress(BrokenPipeError, ConnectionResetError):  # gone: recv below finds its last words
-                    pipe.send(tuple(tasks[number]))
+                    pipe.send(messages[number])
                 busy[pipe] = number
             for ready in wait(list(busy)):
                 pipe = next(p for p in busy if p is ready)
@@ -138,9 +148,9 @@ class Processes:
                 try:
                     answer = pipe.recv()
                 except (EOFError, ConnectionResetError):
-                    raise self._lost(pipe, describe(tasks[number])) from None
+                    raise self._lost(pipe, describe(number)) from None
                 if isinstance(answer, tuple):
-                    raise WorkerError(f"{describe(tasks[number])} failed: {answer[0]}\n{answer[1]}")
+                    raise WorkerError(f"{describe(number)} failed: {answer[0]}\n{answer[1]}")
                 results[number] = answer
                 free.append(pipe)
         return results

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from smartfl.errors import WorkerError
-from smartfl.executors.bench import Bench, EvaluateTask, Job, TrainTask
+from smartfl.executors.bench import Bench, Bundle, EvaluateTask, Job, described
 
 
 @contextmanager
@@ -26,7 +26,7 @@ class Serial:
     """Trains in the calling process; results are those of any other executor, bit for bit."""
 
     def __init__(self, job: Job) -> None:
-        self.bench = Bench(job)
+        self.job, self.bench = job, Bench(job)
 
     def __enter__(self) -> Serial:
         return self
@@ -34,15 +34,15 @@ class Serial:
     def __exit__(self, *reason: object) -> None:
         pass
 
-    def train(self, tasks: Sequence[TrainTask]) -> list[int]:
-        """Train every task's client; returns their numbers of steps."""
+    def train(self, bundles: Sequence[Bundle]) -> list[list[int]]:
+        """Train every bundle's clients; returns their numbers of steps."""
         steps = []
         with single_threaded():
-            for task in tasks:
+            for bundle in bundles:
                 try:
-                    steps.append(self.bench.train(task))
+                    steps.append(self.bench.train(bundle))
                 except Exception as error:
-                    raise WorkerError(f"client {task.client} failed in round {task.round}: {error}") from error
+                    raise WorkerError(f"{described(bundle)} failed: {error}") from error
         return steps
 
     def evaluate(self, tasks: Sequence[EvaluateTask]) -> list[int]:
