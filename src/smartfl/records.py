@@ -89,6 +89,7 @@ def join_groups(
     aggregates: list[Aggregate],
     malicious: frozenset[int],
     extra: dict[str, float],
+    warnings: tuple[str, ...] = (),
 ) -> RoundRecord:
     """Join the groups' results, ordered by client id; with G groups each group's coefficients count for 1/G."""
     weights: dict[int, float] = {}
@@ -114,5 +115,5 @@ def join_groups(
         malicious=tuple(sorted(malicious)),
         dropped=tuple(d for a in aggregates for d in a.dropped),
         info=info | extra,
-        events=tuple(e for a in aggregates for e in a.events),
+        events=(*(e for a in aggregates for e in a.events), *warnings),
     )

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from smartfl.aggregators.proxy import client_logits
 from smartfl.attacks.base import Knowledge
+from smartfl.confidence import proxy_statement, weight_statement
 from smartfl.data.dataset import Dataset
 from smartfl.data.federation import build_federation
 from smartfl.executors.bench import Job
@@ -103,10 +103,12 @@ class Simulation:
                 accuracy, loss = self._evaluate(crew, board, t)
                 with single_threaded():
                     extra = self._attack_metrics() if accuracy is not None else {}
-                    proxy_loss, proxy_accuracy = self._proxy_scores()
-                    extra |= proxy_accuracy
+                    proxy_loss, trust, warnings = self._proxy_statement(t)
+                    extra |= trust | weight_statement(aggregates, len(cohort))
                 seconds = Seconds(trained - started, aggregated - trained, time.perf_counter() - aggregated)
-                yield join_groups(t, accuracy, loss, proxy_loss, seconds, updates, aggregates, malicious, extra)
+                yield join_groups(
+                    t, accuracy, loss, proxy_loss, seconds, updates, aggregates, malicious, extra, warnings
+                )
 
     def restore(self, state: State) -> None:
         """Go on from ``state`` instead of from the start."""
@@ -222,14 +224,12 @@ class Simulation:
         groups = zip(self.specs, self.models, self.state.vectors, strict=True)
         return torch.stack([s.call(m.eval(), v.to(self.server_device), batch) for s, m, v in groups]).mean(dim=0)
 
-    def _proxy_scores(self) -> tuple[float | None, dict[str, float]]:
-        """Loss and accuracy of the new global model on the server's samples."""
+    def _proxy_statement(self, t: int) -> tuple[float | None, dict[str, float], tuple[str, ...]]:
+        """What the server's samples say of the new global model."""
         proxy = self.federation.proxy
         if proxy is None or proxy.labels is None:
-            return None, {}
-        logits, labels = self.predict(proxy.inputs.to(self.server_device)), proxy.labels.to(self.server_device)
-        accuracy = (logits.argmax(dim=1) == labels).double().mean().item()
-        return F.cross_entropy(logits, labels).item(), {"proxy_accuracy": accuracy}
+            return None, {}, ()
+        return proxy_statement(self.predict(proxy.inputs.to(self.server_device)), proxy, t)
 
     def _attack_metrics(self) -> dict[str, float]:
         if self.attack is None:

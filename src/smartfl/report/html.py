@@ -23,6 +23,7 @@ from smartfl.report.payload import payload
 from smartfl.report.run_data import RunData
 from smartfl.report.story import facts, headline, title
 from smartfl.report.summary import COLUMNS, SummaryRow, SummaryTable
+from smartfl.report.trust import Trust
 
 SCRIPTS = ("chart.js", "heatmap.js", "page.js")
 MOST_LINES = 200  # dropped clients or events listed per run; the rest is counted
@@ -64,6 +65,7 @@ def render_report(runs: Iterable[RunData]) -> str:
         several_seeds=any(len(group.runs) > 1 for group in groups),
         attacked=any(run.attacked for run in everyone),
         weighed=any(run.weights for run in everyone),
+        trust=[line for g in groups for run in g.runs if (line := Trust.of(run_label(g, run), run)).said],
         notes=[_notes(group, run) for group in groups for run in group.runs],
         configuration=_configuration(groups),
         environment=_environment(groups),
