@@ -50,6 +50,14 @@ def test_other_metrics(filled):
     """Maximum: 40 and 80; final: the same here."""
     assert texts(compare(filled, "maximum"))["fedavg", 0] == "60.00 ± 28.28"
     assert texts(compare(filled, "final"))["finetune", 0] == "30.00 [1/2]"
+    assert texts(compare(filled, "mass"))["fedavg", 0] == "25.00 ± 0.00"
+
+
+def test_less_weight_on_attackers_is_better(filled):
+    """All records say 25 %, so every row that is finished shares the win; no paper number stands beside it."""
+    table = compare(filled, "mass")
+    assert [table.wins(row, 0, "ours") for row in table.rows] == [True, False, True]
+    assert all(e.paper is None for row in table.rows for e in row.entries)
 
 
 def test_the_winner_is_the_best_of_what_is_finished(filled):

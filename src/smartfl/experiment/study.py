@@ -31,7 +31,7 @@ from smartfl.experiment.files import override
 from smartfl.experiment.schema import Experiment, Table
 from smartfl.registry import explain
 
-Metric = Literal["converged", "maximum", "final", "rounds"]
+Metric = Literal["converged", "maximum", "final", "rounds", "mass"]
 Kind = Literal["curves", "weights", "sweep", "overfit"]
 TABLES = frozenset(Experiment.model_fields)
 

@@ -14,7 +14,9 @@ TITLES: dict[Metric, str] = {
     "maximum": "best test accuracy in %",
     "final": "test accuracy in % after the last round",
     "rounds": "rounds to the target accuracy",
+    "mass": "weight on attackers in %, mean over the rounds",
 }
+LOWER_IS_BETTER: frozenset[Metric] = frozenset({"rounds", "mass"})
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Score:
     missed: int = 0
 
 
-def accuracy(run: RunData, metric: Metric) -> float | None:
-    """A run's accuracy in [0, 1]."""
-    return {"converged": run.last_ten, "maximum": run.best, "final": run.final}[metric]
+def share(run: RunData, metric: Metric) -> float | None:
+    """A run's accuracy or weight on attackers, in [0, 1]."""
+    return {"converged": run.last_ten, "maximum": run.best, "final": run.final, "mass": run.malicious_mass}[metric]
 
 
 def first_round(run: RunData, target: float) -> int | None:
@@ -45,6 +47,6 @@ def score(runs: Sequence[RunData], metric: Metric, target: float | None) -> Scor
         values = [float(run.rounds[-1].round if r is None else r) for run, r in zip(runs, reached, strict=True)]
         spread = Spread.of(values)
         return None if spread is None else Score(spread, len(runs), reached.count(None))
-    found = [100 * a for run in runs if (a := accuracy(run, metric)) is not None]
+    found = [100 * a for run in runs if (a := share(run, metric)) is not None]
     spread = Spread.of(found)
     return None if spread is None else Score(spread, len(found))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from smartfl.experiment.study import Metric, Point
 from smartfl.report.spread import Spread
-from smartfl.reproduce.metrics import TITLES, Score, score
+from smartfl.reproduce.metrics import LOWER_IS_BETTER, TITLES, Score, score
 from smartfl.reproduce.paper import paper_result
 from smartfl.reproduce.plan import Plan, Planned
 
@@ -86,7 +86,7 @@ class Comparison:
         found = [v for r in self.rows if (v := _value(r.entries[column], source)) is not None]
         if mine is None or len(found) < 2:
             return False
-        return mine == (min if self.metric == "rounds" else max)(found)
+        return mine == (min if self.metric in LOWER_IS_BETTER else max)(found)
 
     def blocks(self, fits: Callable[[list[str]], bool]) -> list[tuple[str, list[int]]]:
         """Columns in groups whose titles fit side by side, split along the leading axes: (what is shared, places)."""
@@ -125,7 +125,7 @@ def _entry(plan: Plan, method: str, column: tuple[Point, ...], metric: Metric) -
     study, target = plan.study, runs[0].trial.target
     name = study.methods[method].paper
     # Rounds and accuracies do not compare: of another kind of metric the paper says nothing.
-    comparable = (metric == "rounds") == (study.metric == "rounds")
+    comparable = metric == study.metric or not {metric, study.metric} & LOWER_IS_BETTER
     paper = paper_result(study.paper, name, runs[0].experiment) if study.paper and name and comparable else None
     finished = [p for p in runs if p.finished]
     begun = finished or [p for p in runs if p.done]
