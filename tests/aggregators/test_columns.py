@@ -50,3 +50,11 @@ def test_values_at_both_ends_of_float32_have_a_mean() -> None:
     values = torch.tensor([[3e38, 0.1], [1e38, 0.1], [-3e38, 0.1], [1e38, 0.1]])
     assert trimmed(values, 0).tolist() == [pytest.approx(0.5e38), values[0, 1].item()]
     assert middle(torch.tensor([[3e38], [-3e38]])).tolist() == [0]
+
+
+def test_half_precision_is_widened_before_anything_is_averaged() -> None:
+    """bfloat16 holds 1 and 1.0078125 but nothing between; their median does lie between."""
+    rows = torch.tensor([[1.0], [1.0078125]], dtype=torch.bfloat16)
+    result = by_columns(middle, rows)
+    assert result.dtype == torch.float32
+    assert result.item() == 1.00390625

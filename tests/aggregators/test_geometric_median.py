@@ -52,6 +52,33 @@ def test_a_huge_row_is_left_behind() -> None:
     assert vector.tolist() == pytest.approx([1.57735, 1.57735], abs=1e-2)
 
 
+def weiszfeld(rows: np.ndarray, steps: int) -> np.ndarray:
+    """The definition with explicit distances, float64."""
+    z = rows.mean(axis=0)
+    for _ in range(steps):
+        beta = 1 / np.maximum(1e-6, np.linalg.norm(rows - z, axis=1))
+        z = beta @ rows / beta.sum()
+    return z
+
+
+@pytest.mark.parametrize("off", [0.0, 50.0, 1e6])
+def test_against_explicit_distances_in_every_step(off: float) -> None:
+    """Rows far from 0 and attackers far from the rows: the Gram matrix must lose neither."""
+    rows = (1000 + np.random.default_rng(1).normal(size=(11, 5000))).astype(np.float32)
+    rows[:4] += off
+    vector = GeometricMedian(iterations=20, tolerance=0)(Updates.of(rows)).vector.numpy()
+    np.testing.assert_allclose(vector, weiszfeld(rows.astype(np.float64), 20), rtol=3e-7)
+
+
+def test_a_huge_value_where_no_sample_looks() -> None:
+    """Client 0 equals the mean in all columns but the last, where it is 1e30: it must not become the centre."""
+    rows = np.random.default_rng(2).normal(size=(9, 1000)).astype(np.float32)
+    rows[0] = rows.mean(axis=0)
+    rows[0, -1] = 1e30
+    vector = GeometricMedian()(Updates.of(rows)).vector.numpy()
+    np.testing.assert_allclose(vector, weiszfeld(rows.astype(np.float64), 200), atol=1e-3)
+
+
 def test_buffers_take_the_final_weights() -> None:
     spec = FlatSpec((Entry("w", (2,), 0),), (Entry("running_var", (1,), 2),))
     rows = torch.cat([ROWS, torch.tensor([[1.0], [2], [3], [4], [1000]], dtype=torch.float64)], dim=1)

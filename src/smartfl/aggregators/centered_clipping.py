@@ -37,17 +37,18 @@ class CenteredClipping(Aggregator):
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         n, size = len(updates), updates.spec.num_parameters
-        start = updates.origin[:size].to(torch.float64)
-        v = self._state.get("v", torch.zeros_like(start)).to(start.device)
+        start = updates.origin[:size]
+        v = self._state.get("v", torch.zeros_like(start, dtype=torch.float64)).to(start.device)
         if len(v) != size:
             raise ValueError(f"CenteredClipping carries a v of {len(v)} values, the model has {size} parameters")
         clipped = 0
         for _ in range(self.iterations):
-            distances = distances_to(updates.parameters, start + v)
+            centre = start + v
+            distances = distances_to(updates.parameters, centre)
             clipped = int((distances > self.tau).sum())
             # Where the distance is 0 the factor is 1: the maximum keeps 0/0 out.
             factors = self.tau / distances.clamp_min(self.tau)
-            v = v + mix_differences(updates.parameters, start + v, factors / n)
+            v = v + mix_differences(updates.parameters, centre, factors / n)
         self._state["v"] = v
         vector = updates.mix(torch.full_like(updates.num_examples, 1 / n))
         vector[:size] = (start + v).to(vector.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from smartfl.aggregators.base import Aggregator, weighted
-from smartfl.aggregators.distances import distances_to
+from smartfl.aggregators.distances import distances_in_hull, gram_amid
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, Server, Updates
 
@@ -22,7 +22,8 @@ class GeometricMedian(Aggregator):
     It stops after ``iterations`` steps, or when no distance ‖z − w_i‖ changed by more than ``tolerance`` of itself. The
     objective would not do: with one row of 1e30 it stands still while z comes back by about a factor of n a step.
     α is uniform, or the reported sample counts with ``weighted``: an attacker may inflate those. Valid while the bad
-    clients hold less than half of α. Buffers take the final β/Σβ, which are the coefficients. O(n d) a step.
+    clients hold less than half of α. Buffers take the final β/Σβ, which are the coefficients. z stays in the clients'
+    hull, so one Gram product gives the distances of every step: O(n² d), then O(n²) a step.
     """
 
     iterations: int = 100
@@ -37,12 +38,12 @@ class GeometricMedian(Aggregator):
             raise UserError(f"smoothing = {self.smoothing:g} must be above 0")
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
-        size = updates.spec.num_parameters
         uniform = torch.full_like(updates.num_examples, 1 / len(updates))
         alpha = updates.weights if self.weighted else uniform
+        gram = gram_amid(updates.parameters)
         p, before, steps = alpha, torch.full_like(alpha, torch.inf), 0
         for _ in range(self.iterations):
-            distances = distances_to(updates.parameters, updates.mix(p)[:size]).clamp_min(self.smoothing)
+            distances = distances_in_hull(gram, p).clamp_min(self.smoothing)
             if ((distances - before).abs() <= self.tolerance * distances).all():
                 break
             before = distances
