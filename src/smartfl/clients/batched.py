@@ -58,7 +58,7 @@ class Plan:
 
     @classmethod
     def of(cls, members: Sequence[Member], recipe: Recipe) -> Plan:
-        sizes = [len(member.labels) for member in members]
+        sizes = [member.labels.shape[0] for member in members]  # len() of a tensor takes longer than its sum
         width = max(padded_batch(size, recipe.batch_size) for size in sizes)
         epoch = [-(-size // width) for size in sizes]  # steps
         steps = [recipe.epochs * count for count in epoch]
@@ -67,7 +67,9 @@ class Plan:
         begins = [width * (j * shape[1] + e * count) for j, count in enumerate(epoch) for e in range(recipe.epochs)]
         lengths = torch.tensor(sizes).repeat_interleave(recipe.epochs)
         permutations = [
-            torch.randperm(len(m.labels), generator=m.generator) for m in members for _ in range(recipe.epochs)
+            torch.randperm(size, generator=member.generator)
+            for member, size in zip(members, sizes, strict=True)
+            for _ in range(recipe.epochs)
         ]
         order = torch.cat(permutations)
         rank = torch.arange(len(order)) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
@@ -109,7 +111,7 @@ class BatchedTrainer:
     @torch.no_grad()
     def train(self, start: Tensor, inputs: Inputs, members: Sequence[Member], rows: Sequence[Tensor]) -> list[int]:
         """Train every member from ``start`` (P,) into its row (P,); returns their numbers of steps."""
-        ranked = sorted(range(len(members)), key=lambda j: -len(members[j].labels))
+        ranked = sorted(range(len(members)), key=lambda j: -members[j].labels.shape[0])
         crowd = [members[j] for j in ranked]
         plan = Plan.of(crowd, self.recipe)
         changed = [(j, member.inputs) for j, member in enumerate(crowd) if member.inputs is not None]

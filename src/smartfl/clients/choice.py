@@ -11,7 +11,7 @@ from smartfl.clients.sparse import SparseTrainer
 from smartfl.clients.training import Recipe
 from smartfl.data.dataset import Dense, Inputs, Sparse
 
-_NUMBERS = 2**17  # parameters of a bundle: with gradient and moments four times 512 KB
+_NUMBERS = 2**18  # parameters of a bundle: with gradient and moments four times 1 MB
 _MOST = 32  # clients of a bundle: more no longer saves anything, and leaves workers without work
 
 
@@ -28,7 +28,7 @@ def bundle_size(model: nn.Module, recipe: Recipe, algorithm: ClientAlgorithm, in
     if isinstance(inputs, Sparse) and len(layers) == 1:
         return 4
     if isinstance(inputs, Dense):
-        return min(_MOST, _NUMBERS // size)
+        return min(_MOST, max(1, _NUMBERS // size))
     return 0
 
 

@@ -42,21 +42,21 @@ class SparseTrainer:
         for member, row in zip(members, rows, strict=True):
             self.parameters.copy_(transposed)
             self.algorithm.begin(self.parameters, self.recipe.lr, None, None)
-            samples = inputs.take(member.index) if member.inputs is None else member.inputs
-            assert isinstance(samples, Sparse)
-            steps.append(self._train(samples, member))
+            steps.append(self._train(inputs, member))
             weight, bias = self._views(self.parameters)
             row[: -self.classes].view(self.classes, -1).copy_(weight.t())
             row[-self.classes :].copy_(bias)
         return steps
 
-    def _train(self, samples: Sparse, member: Member) -> int:
-        size, batch_size = len(samples), self.recipe.batch_size
+    def _train(self, inputs: Inputs, member: Member) -> int:
+        size, batch_size = len(member.labels), self.recipe.batch_size
         optimizer = self.recipe.new_optimizer()
         steps = 0
         for _ in range(self.recipe.epochs):
             order = torch.randperm(size, generator=member.generator)
-            visited, labels = samples.take(order), member.labels[order]
+            visited = inputs.take(member.index[order]) if member.inputs is None else member.inputs.take(order)
+            assert isinstance(visited, Sparse)
+            labels = member.labels[order]
             columns, starts = visited.columns.to(torch.int64), visited.starts.tolist()
             lengths = visited.starts.diff()
             for low in range(0, size, batch_size):

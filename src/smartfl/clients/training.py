@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smartfl.clients.base import ClientAlgorithm
+from smartfl.clients.tiled import TiledConvNet
 from smartfl.data.augment import crop_and_flip
 from smartfl.data.dataset import Dense, Inputs
 from smartfl.flat import FlatSpec
@@ -58,6 +59,7 @@ class LocalTrainer:
         self._integers = {name: buffers[name] for name in self.spec.integers}
         self._norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         self._images = any(isinstance(m, nn.Conv2d) for m in model.modules())
+        self._tiled = TiledConvNet.of(model, device)
 
     def _named_views(self, flat: Tensor) -> dict[str, Tensor]:
         views = {}
@@ -118,8 +120,7 @@ class LocalTrainer:
                 single = len(index) == 1 and bool(self._norms)
                 if single:
                     self._set_norms(training=False)
-                self.gradient.zero_()
-                F.cross_entropy(self.model(batch), target).backward()
+                self._backward(batch, target)
                 with torch.no_grad():
                     self.algorithm.before_step(self.parameters, self.gradient)
                     optimizer.step(self.parameters, self.gradient)
@@ -128,6 +129,14 @@ class LocalTrainer:
                     self._set_norms(training=True)
                 steps += 1
         return steps
+
+    def _backward(self, batch: Tensor, target: Tensor) -> None:
+        """Write the gradient of the batch's mean cross entropy."""
+        if self._tiled is not None:
+            self._tiled.backward(batch, target)
+        else:
+            self.gradient.zero_()
+            F.cross_entropy(self.model(batch), target).backward()
 
     def _batch(self, inputs: Inputs, index: Tensor, generator: torch.Generator) -> Tensor:
         if self.recipe.augment and isinstance(inputs, Dense):

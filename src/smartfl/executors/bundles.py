@@ -14,21 +14,22 @@ def bundled(
 ) -> list[Bundle]:
     """The tasks, whose clients have ``samples`` each, as bundles of at most ``together[group]``; the longest first.
 
-    Members of a bundle have the same architecture and the same padded batch, and similar numbers of samples.  That is
-    a matter of the cohort alone, never of the number of workers.
+    Where that is 0 every client is a bundle.  Members of a bundle have the same architecture and the same padded batch,
+    and similar numbers of samples.  That is a matter of the cohort alone, never of the number of workers.
     """
-    alone = [(size, (task,)) for task, size in zip(tasks, samples, strict=True) if together[task.group] < 2]
-    batched = [(task, size) for task, size in zip(tasks, samples, strict=True) if together[task.group] >= 2]
 
     def kind(item: tuple[TrainTask, int]) -> tuple[int, int]:
-        return item[0].group, padded_batch(item[1], batch_size)
+        task, size = item
+        return task.group, padded_batch(size, batch_size) if together[task.group] else 0
 
-    batched.sort(key=lambda item: (kind(item), -item[1], item[0].client))
-    bundles: list[tuple[int, Bundle]] = list(alone)
-    for (group, _), same in groupby(batched, kind):
-        items = list(same)
-        for first in range(0, len(items), together[group]):
-            part = items[first : first + together[group]]
+    items = sorted(zip(tasks, samples, strict=True), key=lambda item: (kind(item), -item[1], item[0].client))
+    bundles: list[tuple[int, Bundle]] = []
+    for (group, _), same in groupby(items, kind):
+        whole = list(same)
+        # An even number of equal bundles leaves none of two, or of any power of two, workers idle for long.
+        parts = min(len(whole), 2 * -(-len(whole) // (2 * max(1, together[group]))))
+        for number in range(parts):
+            part = whole[number * len(whole) // parts : (number + 1) * len(whole) // parts]
             bundles.append((sum(size for _, size in part), tuple(task for task, _ in part)))
     bundles.sort(key=lambda bundle: -bundle[0])
-    return [tasks for _, tasks in bundles]
+    return [bundle for _, bundle in bundles]
