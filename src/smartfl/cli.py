@@ -1,4 +1,4 @@
-"""The command line: run, compare, report, reproduce, table, figure, tune, list, data.
+"""The command line: run, compare, report, reproduce, table, figure, tune, bench, list, data.
 
 Heavy modules are imported inside the commands, so that help and mistakes answer at once.
 """
@@ -16,6 +16,7 @@ from rich.console import Console
 from smartfl.data.commands import app as data_commands
 from smartfl.errors import UserError, WorkerError
 from smartfl.interruption import Interrupted, interruptible
+from smartfl.measure.command import bench
 from smartfl.reproduce import commands as reproduction
 
 app = typer.Typer(
@@ -130,7 +131,7 @@ def report(
     _show(runs, out)
 
 
-for command in (reproduction.reproduce, reproduction.table, reproduction.figure, reproduction.tune):
+for command in (reproduction.reproduce, reproduction.table, reproduction.figure, reproduction.tune, bench):
     app.command()(command)
 
 

@@ -1,0 +1,1 @@
+"""What a machine can do: the numbers behind ``smartfl bench`` and the scripts in benchmarks/."""
