@@ -12,7 +12,8 @@ from smartfl.registry import build, names
 from smartfl.screening import screen
 from smartfl.types import Updates
 
-UPDATE_ATTACKS = [name for name in names("attacks") if name != "label_flip"]
+# label_flip poisons data, not updates; crash means to be refused.
+UPDATE_ATTACKS = [name for name in names("attacks") if name not in ("label_flip", "crash")]
 
 
 def cohort(rows: int = 7, seed: int = 0) -> Updates:

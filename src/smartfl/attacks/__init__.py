@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from smartfl.attacks.backdoor import Backdoor as Backdoor
     from smartfl.attacks.base import Attack as Attack
     from smartfl.attacks.base import Knowledge as Knowledge
+    from smartfl.attacks.crash import Crash as Crash
     from smartfl.attacks.fang import FangMedian as FangMedian
     from smartfl.attacks.fang import FangTrimmedMean as FangTrimmedMean
     from smartfl.attacks.fang_krum import FangKrum as FangKrum
@@ -27,6 +28,7 @@ _HOMES = {
     "Adaptive": "smartfl.attacks.adaptive",
     "Attack": "smartfl.attacks.base",
     "Backdoor": "smartfl.attacks.backdoor",
+    "Crash": "smartfl.attacks.crash",
     "FangKrum": "smartfl.attacks.fang_krum",
     "FangMedian": "smartfl.attacks.fang",
     "FangTrimmedMean": "smartfl.attacks.fang",
@@ -49,6 +51,7 @@ __all__ = [
     "Adaptive",
     "Attack",
     "Backdoor",
+    "Crash",
     "FangKrum",
     "FangMedian",
     "FangTrimmedMean",
