@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from dataclasses import replace
 
 import pytest
 import tomli_w
 import torch
 
 from smartfl.cli import main
-from smartfl.data.dataset import Dataset, Dense
+from smartfl.data.dataset import Dataset, Dense, Sparse
 from smartfl.data.digits import digits
 from smartfl.errors import WorkerError
 from smartfl.simulation import Simulation
@@ -32,7 +33,32 @@ CASES = {
         "aggregator": {"name": "smartfl", "server_epochs": 2},
         "model": [{"name": "convnet"}, {"name": "resnet8"}],
     },
+    "bundles of ragged clients with a backdoor": {
+        "data": {"clients": 40, "partition": "per_class", "alpha": 0.3},
+        "attack": {"name": "backdoor", "rate": 0.3},
+        "client": {"batch_size": 4, "epochs": 2, "participation": 0.8},
+    },
+    "bundles and single clients side by side": {
+        "data": {"clients": 30},
+        "attack": LABEL_FLIP,
+        "client": {"algorithm": "fedprox", "batch_size": 4},
+        "model": [{"name": "mlp", "hidden": [8]}, {"name": "convnet"}, {"name": "logistic"}],
+    },
+    "bundles on sparse rows": {
+        "data": {"clients": 20},
+        "attack": LABEL_FLIP,
+        "client": {"batch_size": 4, "epochs": 2},
+        "model": {"name": "logistic"},
+    },
 }
+
+
+def sparse(inputs: Dense) -> Sparse:
+    """The same samples by their entries other than 0."""
+    rows = inputs.values.flatten(1)
+    place = rows.nonzero()
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), (rows != 0).sum(dim=1).cumsum(0)])
+    return Sparse(starts, place[:, 1].to(torch.int32), rows[rows != 0], rows.shape[1])
 
 
 @pytest.fixture
@@ -63,6 +89,8 @@ def outcome(experiment, dataset, executor, workers=None):
 @pytest.mark.parametrize("case", CASES)
 def test_any_number_of_workers_gives_the_same_bits(tiny, small, case):
     experiment = tiny(**CASES[case])
+    if "sparse" in case:
+        small = replace(small, train=sparse(small.train), test=sparse(small.test))
     threads = torch.get_num_threads()
     torch.set_num_threads(2)  # what the caller's torch uses must not matter
     try:
@@ -77,6 +105,22 @@ def test_any_number_of_workers_gives_the_same_bits(tiny, small, case):
         assert others[2].keys() == tensors.keys()
         for name, tensor in tensors.items():
             assert torch.equal(others[2][name], tensor), name
+
+
+def test_bundles_go_on_from_a_saved_state_on_another_executor(tiny, small):
+    """Two rounds in workers, the state to another simulation, the third in this process; against three in one."""
+    experiment = tiny(rounds=3, **CASES["bundles of ragged clients with a backdoor"])
+    begun = Simulation(experiment, workers=2, dataset=small)
+    for record in begun:
+        if record.round == 2:
+            break
+    resumed = Simulation(experiment, executor="serial", dataset=small)
+    resumed.restore(begun.state)
+    assert [record.round for record in resumed] == [3]
+    _, scalars, tensors = outcome(experiment, small, "serial")
+    assert resumed.state.scalars() == scalars
+    for name, tensor in tensors.items():
+        assert torch.equal(resumed.state.tensors()[name], tensor), name
 
 
 def test_workers_end_with_the_loop(tiny, small):

@@ -21,15 +21,17 @@ _ALIGN = 16  # a client's parameters begin at a multiple of the widest vector, s
 def linear_layers(model: nn.Module) -> list[nn.Linear]:
     """The layers of a model that is flatten – linear (– ReLU – linear)*, and nothing for any other."""
     if type(model) is Logistic:
-        return [model.linear]
-    if type(model) is not nn.Sequential or len(model) % 2:
+        layers = [model.linear]
+    elif type(model) is nn.Sequential:
+        kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(model) // 2 - 1), nn.Linear]
+        layers = [layer for layer in model if isinstance(layer, nn.Linear)]
+        if [type(layer) for layer in model] != kinds:
+            return []
+    else:
         return []
-    kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(model) // 2 - 1), nn.Linear]
-    if [type(layer) for layer in model] != kinds:
-        return []
-    layers = [layer for layer in model if isinstance(layer, nn.Linear)]
     tied = len({id(p) for p in model.parameters()}) != 2 * len(layers)  # also true when a bias is missing
-    return [] if tied or not all(p.requires_grad for p in model.parameters()) else layers
+    plain = all(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
+    return layers if plain and not tied else []
 
 
 def padded_batch(samples: int, batch_size: int) -> int:
@@ -78,14 +80,16 @@ class Plan:
         own = order + offset.repeat_interleave(recipe.epochs).repeat_interleave(lengths)
         batch = place // width
         counts = torch.bincount(batch, minlength=shape[0] * shape[1])
-        index, labels = (torch.zeros(shape, dtype=torch.int64) for _ in range(2))
+        owned = torch.cat([member.index for member in members])
+        index = owned[offset].view(-1, 1, 1).expand(shape).clone()  # padding is the member's own: 0 · NaN is NaN
+        labels = torch.zeros(shape, dtype=torch.int64)
         weights = torch.zeros(shape)
-        index.view(-1)[place] = torch.cat([m.index for m in members])[own]
+        index.view(-1)[place] = owned[own]
         labels.view(-1)[place] = torch.cat([m.labels for m in members])[own]
         weights.view(-1)[place] = counts[batch].to(torch.float32).reciprocal()
         return cls(index, labels, weights, steps, order.split([recipe.epochs * size for size in sizes]))
 
-    def own_rows(self, member: int, step: int, recipe: Recipe, size: int) -> Tensor:
+    def own_rows(self, member: int, step: int, size: int) -> Tensor:
         """Which of its own samples a member sees in a step."""
         width = self.index.shape[2]
         epoch, batch = divmod(step, -(-size // width))
@@ -123,7 +127,7 @@ class BatchedTrainer:
             batch = inputs[plan.index[:k, step].reshape(-1)].view(k, plan.index.shape[2], -1)
             for j, own in changed:
                 if j < k:
-                    part = own[plan.own_rows(j, step, self.recipe, len(crowd[j].labels))].flatten(1)
+                    part = own[plan.own_rows(j, step, crowd[j].labels.shape[0])].flatten(1)
                     batch[j, : len(part)] = part
             self._backward(batch, plan.labels[:k, step], plan.weights[:k, step])
             w, gradient = self.parameters[:k], self.gradient[:k]
