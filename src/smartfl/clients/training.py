@@ -140,7 +140,7 @@ class LocalTrainer:
 
     def _batch(self, inputs: Inputs, index: Tensor, generator: torch.Generator) -> Tensor:
         if self.recipe.augment and isinstance(inputs, Dense):
-            batch = inputs.normalise(crop_and_flip(inputs.values[index], generator))
+            batch = inputs.normalise(crop_and_flip(inputs.values.index_select(0, index), generator))
         else:
             batch = inputs[index]
         return self.laid_out(batch)

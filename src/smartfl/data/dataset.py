@@ -55,7 +55,8 @@ class Dense:
         return len(self.values)
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        return self.normalise(self.values[index])
+        # One copy a sample; ``values[index]`` goes number by number and takes ten times as long.
+        return self.normalise(self.values.index_select(0, index))
 
     def normalise(self, raw: Tensor) -> Tensor:
         """Raw values (b, …) as the model sees them."""
@@ -69,7 +70,7 @@ class Dense:
         return torch.addcmul(-mean / std, batch, scale / std)
 
     def take(self, index: Tensor) -> Dense:
-        return replace(self, values=self.values[index])
+        return replace(self, values=self.values.index_select(0, index))
 
     def share_memory_(self) -> Dense:
         self.values.share_memory_()
