@@ -24,6 +24,7 @@ from smartfl.data.federation import build_federation
 from smartfl.executors.bench import Job
 from smartfl.executors.board import Board
 from smartfl.executors.cohort import Crew, evaluate_models, new_board, train_cohort
+from smartfl.executors.memory import keep_freed_memory
 from smartfl.executors.processes import Processes, cores
 from smartfl.executors.serial import Serial, single_threaded
 from smartfl.experiment.build import (
@@ -60,6 +61,7 @@ class Simulation:
         device: str = "cpu",
         dataset: Dataset | None = None,
     ) -> None:
+        keep_freed_memory()  # the server's passes over the proxy data ask for the same blocks again and again
         self.experiment = experiment = resolve_experiment(experiment)
         self.executor, self.device = executor, device
         self.server_device = "cpu" if device == "mps" else device  # rules add up in float64, which MPS does not have

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -59,7 +60,7 @@ class Federation:
     proxy: Proxy | None
     malicious: frozenset[int]
 
-    @property
+    @cached_property
     def eligible(self) -> list[int]:
         """Clients that own at least one sample; the others keep their ids and never take part."""
         return torch.nonzero(self.shards.sizes).flatten().tolist()
