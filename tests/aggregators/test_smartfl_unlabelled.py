@@ -33,7 +33,7 @@ def test_two_clients_of_opposite_opinion_by_hand() -> None:
     rows = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
     updates = Updates.of(rows, [3, 1], spec=FlatSpec.of(model))
     server = Server(model=model, proxy=Proxy(torch.ones(1, 1), None, 3))
-    result = SmartFLUnlabelled(lr=1e-2, server_epochs=300)(updates, server)
+    result = SmartFLUnlabelled("centred", lr=1e-2, server_epochs=300)(updates, server)
     assert result.coefficients is not None
     assert result.coefficients.tolist() == pytest.approx([0.5, 0.5], abs=0.01)
     assert result.info["kl"] == pytest.approx(0.0, abs=1e-3)
@@ -45,19 +45,19 @@ def test_kl_at_the_start_by_hand() -> None:
     rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     updates = Updates.of(rows, spec=FlatSpec.of(model))
     server = Server(model=model, proxy=Proxy(torch.ones(1, 1), None, 3), teacher=torch.tensor([[1.0, 1.0, 0.0]]))
-    result = SmartFLUnlabelled()(updates, server)
+    result = SmartFLUnlabelled("centred")(updates, server)
     assert result.info["kl"] == pytest.approx(0.111769, abs=1e-6)
 
 
 def test_no_epochs_is_fedavg() -> None:
     updates, server = world()
-    assert torch.equal(SmartFLUnlabelled(server_epochs=0)(updates, server).vector, FedAvg()(updates).vector)
+    assert torch.equal(SmartFLUnlabelled("centred", server_epochs=0)(updates, server).vector, FedAvg()(updates).vector)
 
 
 def test_stays_within_its_reach_and_on_the_simplex() -> None:
     """80 Adam steps of 5e-4 move a weight by 0.04 at most, projection included."""
     updates, server = world(n=8)
-    p = SmartFLUnlabelled()(updates, server).coefficients
+    p = SmartFLUnlabelled("centred")(updates, server).coefficients
     assert p is not None
     assert float(p.min()) >= 0
     assert math.isclose(float(p.sum()), 1, abs_tol=1e-9)
@@ -67,8 +67,8 @@ def test_stays_within_its_reach_and_on_the_simplex() -> None:
 
 def test_lowers_the_distance_to_the_teacher() -> None:
     updates, server = world(n=8)
-    few = SmartFLUnlabelled(server_epochs=1, lr=1e-3)(updates, server).info["kl"]
-    many = SmartFLUnlabelled(server_epochs=200, lr=1e-2)(updates, server).info["kl"]
+    few = SmartFLUnlabelled("centred", server_epochs=1, lr=1e-3)(updates, server).info["kl"]
+    many = SmartFLUnlabelled("centred", server_epochs=200, lr=1e-2)(updates, server).info["kl"]
     assert many < few
 
 
@@ -76,8 +76,8 @@ def test_a_nan_client_changes_nothing() -> None:
     updates, server = world()
     rows = torch.cat([updates.matrix, torch.full((1, updates.spec.size), torch.nan)])
     more = Updates.of(rows, [*updates.num_examples.tolist(), 9], spec=updates.spec)
-    alone = SmartFLUnlabelled()(updates, replace(server, generator=torch.Generator().manual_seed(1)))
-    beside = SmartFLUnlabelled()(more, replace(server, generator=torch.Generator().manual_seed(1)))
+    alone = SmartFLUnlabelled("centred")(updates, replace(server, generator=torch.Generator().manual_seed(1)))
+    beside = SmartFLUnlabelled("centred")(more, replace(server, generator=torch.Generator().manual_seed(1)))
     assert torch.equal(alone.vector, beside.vector)
     assert beside.coefficients is not None
     assert beside.coefficients[-1] == 0
@@ -87,7 +87,7 @@ def test_an_overflowing_client_gets_no_weight() -> None:
     updates, server = world()
     matrix = updates.matrix.clone()
     matrix[2] = 1e38
-    result = SmartFLUnlabelled()(updates.with_matrix(matrix), server)
+    result = SmartFLUnlabelled("centred")(updates.with_matrix(matrix), server)
     assert result.coefficients is not None
     assert result.coefficients[2] == 0
     assert torch.isfinite(result.vector).all()
@@ -97,4 +97,29 @@ def test_an_overflowing_client_gets_no_weight() -> None:
 def test_needs_inputs() -> None:
     updates, _ = world()
     with pytest.raises(UserError, match="proxy"):
-        SmartFLUnlabelled()(updates)
+        SmartFLUnlabelled("centred")(updates)
+
+
+def test_calibrated_drops_a_minority_that_says_the_opposite() -> None:
+    """Five honest clients and two that send their models negated: without a label, the two get next to nothing."""
+    generator = torch.Generator().manual_seed(3)
+    model = nn.Linear(6, 3, bias=False)
+    truth = torch.randn(3 * 6, generator=generator)
+    honest = truth + 0.3 * torch.randn(5, 18, generator=generator)
+    updates = Updates.of(torch.cat([honest, -honest[:2]]), spec=FlatSpec.of(model))
+    proxy = Proxy(torch.randn(64, 6, generator=generator), None, 3)
+    result = SmartFLUnlabelled()(updates, Server(model=model, proxy=proxy, generator=generator))
+    assert result.coefficients is not None
+    assert float(result.coefficients[5:].sum()) < 0.01
+    assert result.info["pseudo_classes"] == 3
+
+
+def test_calibrated_ignores_labels_it_is_not_given() -> None:
+    """The same pseudo-labels and weights whatever labels lie beside the inputs."""
+    updates, server = world()
+    assert server.proxy is not None
+    results = []
+    for labels in (torch.zeros(40, dtype=torch.int64), torch.arange(40) % 4):
+        one = replace(server, proxy=replace(server.proxy, labels=labels), generator=torch.Generator().manual_seed(5))
+        results.append(SmartFLUnlabelled()(updates, one).vector)
+    assert torch.equal(*results)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities
+from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities, unbiased_labels
 
 MEMBERS = torch.tensor([[[2.0, 0, 0]], [[0, 2.0, 0]]])
 
@@ -52,3 +52,21 @@ def test_huge_finite_logits_do_not_overflow():
 def test_a_student_that_says_the_same_has_no_loss():
     z = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     assert float(distillation_loss(teacher_probabilities(z[None]), z)) == pytest.approx(0, abs=1e-6)
+
+
+def test_unbiased_labels_by_hand() -> None:
+    """A loud client that always says class 0, a quiet one that always says class 1; both a little less where unsure.
+
+    First: (50, 0), (40, 0) → classes centred (25, −25), (20, −20) → samples centred (2.5, −2.5), (−2.5, 2.5) → unit
+    (1, −1), (−1, 1).  Second: (0, 4), (0, 5) → the same.  The mean of the logits would say class 0 of both samples.
+    """
+    logits = torch.tensor([[[50.0, 0.0], [40.0, 0.0]], [[0.0, 4.0], [0.0, 5.0]]])
+    assert unbiased_labels(logits).tolist() == [0, 1]
+    assert logits.mean(dim=0).argmax(dim=1).tolist() == [0, 0]
+
+
+def test_unbiased_labels_of_one_sample_and_of_silent_members() -> None:
+    """One sample has no mean to take out; a member without an opinion changes nothing."""
+    assert unbiased_labels(torch.tensor([[[0.0, 2.0, 1.0]]])).tolist() == [1]
+    logits = torch.tensor([[[3.0, 0.0], [0.0, 3.0]]])
+    assert unbiased_labels(torch.cat([logits, torch.zeros(1, 2, 2)])).tolist() == unbiased_labels(logits).tolist()

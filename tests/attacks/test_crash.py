@@ -17,4 +17,5 @@ def test_attackers_are_screened_and_nobody_else(knowledge: Knowledge) -> None:
     found = screened(FedAvg(), poisoned, None)
     assert found.vector.tolist() == [5.5, 5.5]
     assert [d.id for d in found.dropped] == [1]
-    assert found.coefficients is not None and found.coefficients.tolist() == [0.5, 0, 0.5]
+    assert found.coefficients is not None
+    assert found.coefficients.tolist() == [0.5, 0, 0.5]

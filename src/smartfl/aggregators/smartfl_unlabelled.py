@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -17,41 +17,47 @@ from smartfl.aggregators.proxy import (
     global_model_kept,
     minibatches,
     require_proxy,
-    weights_among,
 )
 from smartfl.aggregators.simplex_descent import descend
-from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities
+from smartfl.aggregators.smartfl import SmartFL
+from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities, unbiased_labels
 from smartfl.errors import UserError
-from smartfl.types import Aggregate, NeedsProxy, Server, Updates
+from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
 
 
 @dataclass(frozen=True)
 class SmartFLUnlabelled(Aggregator):
-    """w ← Σ p_i w_i with p = argmin over the simplex of KL(q ‖ softmax z_{w(p)}), q the clients' mean logits' softmax.
+    """w ← Σ p_i w_i with p = argmin over the simplex of a loss to pseudo-labels that the clients make together.
 
-    Xie et al., arXiv 2211.05554: FedDF's pseudo-labels and loss, SmartFL's search space.  Adam 5e-4 for 20 epochs moves
-    a weight by 0.04 at most, so the result stays near FedAvg by design.  The pseudo-labels are the clients' own and are
-    poisoned with them: not meant for attacks.  ``variant`` literal takes the raw gradient, as SmartFL's does.
+    ``variant``
 
-    With several architectures the teacher is the server's, over the clients of all of them.
+        literal      the paper to the letter (Xie et al., arXiv 2211.05554): FedDF's soft pseudo-labels q = softmax of
+                     the clients' mean logits, KL(q ‖ softmax z_{w(p)}), Adam 5e-4 with the raw gradient
+        centred      the same with the centred gradient, as SmartFL's
+        calibrated   the calibrated step of SmartFL on hard pseudo-labels without the clients' class bias
+                     (``unbiased_labels``, docs/method.md), Adam 1e-2
+
+    Steps of 5e-4 for 20 epochs move a weight by 0.04 at most: the first two stay near FedAvg by design and are not
+    meant for attacks.  The third holds against a minority that flips labels or signs, not against one that agrees on a
+    direction (Fang et al.).  With several architectures the teacher is the server's, over the clients of all.
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "unlabelled"
     widens: ClassVar[bool] = True
 
-    variant: Literal["centred", "literal"] = "centred"
+    variant: Literal["calibrated", "centred", "literal"] = "calibrated"
     server_epochs: int = 20
-    lr: float = 5e-4
+    lr: float | None = None
     batch_size: int = 32
     temperature: float = 1.0
-    batchnorm: BatchNormMode = "mixed"
+    batchnorm: BatchNormMode | None = None
 
     def __post_init__(self) -> None:
         if self.server_epochs < 0:
             raise UserError(f"server_epochs = {self.server_epochs} must be at least 0")
         if self.batch_size < 1:
             raise UserError(f"batch_size = {self.batch_size} must be at least 1")
-        if not self.lr > 0:
+        if self.lr is not None and not self.lr > 0:
             raise UserError(f"lr = {self.lr} must be above 0")
         if not self.temperature > 0:
             raise UserError(f"temperature = {self.temperature} must be above 0")
@@ -66,22 +72,43 @@ class SmartFLUnlabelled(Aggregator):
         if not keep.any():
             return global_model_kept(updates, *events)
         teacher = members[keep] if server.teacher is None else server.teacher[None]
-        q = teacher_probabilities(teacher, "avg_logits", self.temperature)
         where = torch.nonzero(keep).flatten().cpu()
-        hull = Hull(updates.select(where), model, proxy.inputs, self.batchnorm)
+        if self.variant == "calibrated":
+            found = self._calibrated(updates.select(where), server, proxy, unbiased_labels(teacher))
+        else:
+            found = self._distilled(updates.select(where), server, proxy, teacher)
+        assert found.coefficients is not None
+        p = torch.zeros(len(updates), dtype=torch.float64).index_copy(0, where, found.coefficients.cpu())
+        return replace(found, coefficients=p, events=events + found.events)
+
+    def _calibrated(self, updates: Updates, server: Server, proxy: Proxy, labels: Tensor) -> Aggregate:
+        """SmartFL with the pseudo-labels for labels."""
+        rule = SmartFL(
+            server_epochs=self.server_epochs,
+            lr=self.lr or 1e-2,
+            batch_size=self.batch_size,
+            batchnorm=self.batchnorm or "reestimate",
+        )
+        found = rule.aggregate(updates, replace(server, proxy=replace(proxy, labels=labels)))
+        return replace(found, info={**found.info, "pseudo_classes": len(labels.unique())})
+
+    def _distilled(self, updates: Updates, server: Server, proxy: Proxy, teacher: Tensor) -> Aggregate:
+        """The paper's: steps from FedAvg towards the teacher's probabilities."""
+        assert server.model is not None
+        q = teacher_probabilities(teacher, "avg_logits", self.temperature)
+        hull = Hull(updates, server.model, proxy.inputs, self.batchnorm or "mixed")
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
             return distillation_loss(q[index], logits, self.temperature)
 
-        start = weights_among(updates, keep).cpu()[where]
+        start = updates.weights.cpu()
         found = descend(
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),
             batches=[minibatches(len(proxy), self.batch_size, 1, server.generator) for _ in range(self.server_epochs)],
-            lr=self.lr,
+            lr=self.lr or 5e-4,
             centre=self.variant != "literal",
         )
-        p = torch.zeros(len(updates), dtype=torch.float64).index_copy(0, where, found.p)
         student = distillation_loss(q, hull.logits(found.p), self.temperature)
         info = {"kl": student.item(), "moved": float((found.p - start).abs().sum())}
-        return Aggregate(hull.model_at(found.p), p, info, events + found.events)
+        return Aggregate(hull.model_at(found.p), found.p, info, found.events)

@@ -30,6 +30,24 @@ def teacher_probabilities(
     return torch.softmax(log_q / sharpening, dim=-1)
 
 
+def unbiased_labels(logits: Tensor) -> Tensor:
+    """(N,) pseudo-labels from member ``logits`` (k, N, C), without any member's favourite class.
+
+        ẑ_i = (z_i − mean over samples − mean over classes) / its root mean square,    y = argmax_c Σ_i ẑ_i
+
+    A client that knows few classes says those about everything, and a mean of logits says what most clients have seen.
+    What a client says *more* about one sample than about the others is knowledge, and it is all that is left after its
+    mean over the samples is gone.  Unit scale makes every member count once, however loud it is.  Supposes that the
+    samples hold the classes about equally often.
+    """
+    z = logits.to(torch.float64)
+    z = z - z.mean(dim=2, keepdim=True)
+    if z.shape[1] > 1:
+        z = z - z.mean(dim=1, keepdim=True)
+    size = z.square().mean(dim=(1, 2), keepdim=True).sqrt()
+    return (z / size.clamp_min(torch.finfo(z.dtype).tiny)).sum(dim=0).argmax(dim=1)
+
+
 def distillation_loss(q: Tensor, logits: Tensor, temperature: float = 1.0) -> Tensor:
     """KL(q ‖ softmax(z/T)): summed over classes, mean over the batch; ``q`` and ``logits`` (b, C).
 

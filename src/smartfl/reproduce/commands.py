@@ -30,7 +30,7 @@ Results = Annotated[Path, typer.Option(help="committed records, read beside the 
 Jobs = Annotated[int | None, typer.Option(min=1, help="runs side by side; default one per core")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 Ray = Annotated[bool, typer.Option("--ray", help="run on a Ray cluster (RAY_ADDRESS), or a local one")]
-MetricOption = Annotated[str | None, typer.Option(help="converged, maximum, final, rounds or mass; default the paper's")]
+MetricOption = Annotated[str | None, typer.Option(help="converged, maximum, final, rounds, mass; default: the paper's")]
 
 
 def reproduce(
