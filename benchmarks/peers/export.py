@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from peers.workload import BATCH, Workload
+from peers.workload import BATCH, Files, Workload
 from smartfl.data.dataset import Dataset, Dense, Sparse
 from smartfl.experiment.schema import Experiment
 from smartfl.simulation import Simulation
 
 
 def export(workload: Workload, rounds: int, directory: Path) -> dict[str, Any]:
-    """Fill ``directory``; returns the steps and the samples that each round must train."""
+    """Fill ``directory``; returns the steps and samples of each round and where the loss starts."""
     simulation = Simulation(Experiment.of(workload.tables(rounds)), executor="serial")
     federation = simulation.federation
     data = federation.dataset
@@ -43,6 +43,7 @@ def export(workload: Workload, rounds: int, directory: Path) -> dict[str, Any]:
         "steps": [sum(-(-sizes[i] // BATCH) for i in cohort) for cohort in cohorts],
         "samples": [sum(sizes[i] for i in cohort) for cohort in cohorts],
         "parameters": sum(p.numel() for p in model.parameters()),
+        "initial_loss": Files(directory).score(model)["loss"],
     }
 
 

@@ -98,4 +98,4 @@ def run(directory: Path, rounds: int) -> dict[str, Any]:
     ray = {"num_cpus": CORES, "_temp_dir": str(directory.parent / "ray")}
     resources = {"init_args": ray, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server_app, client_app, files.workload.clients, backend_config=resources)
-    return log.result(files.accuracy(model), ("flwr", "ray"))
+    return log.result(files.score(model), "flwr", "ray")

@@ -29,4 +29,4 @@ def run(directory: Path, rounds: int) -> dict[str, Any]:
                 average[name] += value * (files.size(client) / total)
         model.load_state_dict(average)
         log.finished(steps)
-    return log.result(files.accuracy(model), ())
+    return log.result(files.score(model))

@@ -96,4 +96,4 @@ def run(directory: Path, rounds: int) -> dict[str, Any] | None:
         log.steps = steps.tolist()
         if torch.distributed.get_rank():
             return None
-    return log.result(files.accuracy(module.model), ("pfl",))
+    return log.result(files.score(module.model), "pfl")

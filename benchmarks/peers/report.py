@@ -19,7 +19,7 @@ ENOUGH = 5  # timed rounds that a best one must be the best of
 TARGETS = {"a": {"Flower": 10.0, "pfl": 3.0}, "b": {"Flower": 1.5, "pfl": 1.3}, "c": {"Flower": 10.0}}
 TARGETS["d"] = {"Flower": 20.0, "pfl": 5.0}
 PEAK_TARGET, MEMORY_TARGET, START_TARGET = 0.60, 0.5, 3.0
-NOISE = 0.05  # accuracies further apart than this are pointed out
+NOISE = 0.2  # a peer whose loss fell by this share more or less than ours is pointed out
 
 
 @dataclass
@@ -51,6 +51,10 @@ class Scores:
     @property
     def accuracy(self) -> float:
         return median(r["accuracy"] for r in self.records)
+
+    @property
+    def loss(self) -> float:
+        return median(r["loss"] for r in self.records)
 
     @property
     def same_work(self) -> bool:
@@ -106,13 +110,14 @@ def workload_table(scores: dict[str, Scores], samples: float, steps: Sequence[in
                 f"{s.start:.1f}",
                 f"{s.memory:,.0f}",
                 f"{100 * s.accuracy:.1f} %",
+                f"{s.loss:.3f}",
                 "as asked" if s.same_work else "**OTHER**",
                 str(len(s.rounds)),
                 s.records[0]["threads"],
             ]
         )
     head = ["simulator", "s/round, best", "median", "samples/s", "best ÷ ours", "median ÷ ours", "start, s"]
-    head += ["peak MB", "accuracy", f"steps ({round(sum(steps) / len(steps)):,}/round)", "rounds", "runs as"]
+    head += ["peak MB", "accuracy", "loss", f"steps ({round(sum(steps) / len(steps)):,}/round)", "rounds", "runs as"]
     return markdown(head, rows)
 
 
@@ -157,13 +162,14 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def remarks(scores: dict[str, Scores], peak: str) -> list[str]:
+def remarks(scores: dict[str, Scores], initial: float, peak: str) -> list[str]:
     """What a reader must know before comparing."""
     found = [peak] if peak else []
-    ours = scores[OURS].accuracy
+    fall = initial - scores[OURS].loss
     for name, s in scores.items():
-        if abs(s.accuracy - ours) > NOISE:
-            found.append(f"{name}'s accuracy is {100 * (s.accuracy - ours):+.1f} points from ours.")
+        progress = (initial - s.loss) / fall
+        if abs(progress - 1) > NOISE:
+            found.append(f"{name}'s loss fell from {initial:.3f} by {progress:.0%} of what ours did.")
     cost = max(r["sampling_cpu"] for s in scores.values() for r in s.records)
     return [*found, f"Watching memory took at most {cost:.1%} of a core."]
 
@@ -184,7 +190,11 @@ def section(records: Sequence[Record], workload: str) -> tuple[str, list[list[st
         peak += ", ".join(f"{n} {v:.1%}" for n, v in others.items())
         peak += f" ({shared['flops_per_sample'] / 1e6:.1f} MFLOP a sample, forward and backward)."
     title = f"## ({workload}) {shared['title']}\n\n{samples:,.0f} samples a round, {shared['parameters']:,} parameters."
-    body = [title, workload_table(scores, samples, shared["steps"]), " ".join(remarks(scores, peak))]
+    body = [
+        title,
+        workload_table(scores, samples, shared["steps"]),
+        " ".join(remarks(scores, shared["initial_loss"], peak)),
+    ]
     return "\n\n".join(body), target_rows(workload, scores, share), run
 
 
@@ -209,7 +219,7 @@ FedAvg, Adam (1e-3), batch 32, one local epoch, IID shards. Every simulator read
 initial model, and makes the same number of local steps. They ran in turns, in another order in every repetition.
 A run's first round is its start-up (process start to first finished round) and is not among the timed ones. Memory is
 the largest sum of proportional set sizes over the whole process tree. Accuracy is that of the model after the last
-round of these short runs: a check that the work was done, not a result.
+round of these short runs, as is the loss on the test set: a check that the work was done, not a result.
 """
 
 

@@ -43,4 +43,4 @@ def run(directory: Path, rounds: int) -> dict[str, Any]:
                 raise RuntimeError("smartfl trained other clients than the peers")
     model = simulation.models[0]
     simulation.specs[0].load(model, simulation.state.vectors[0])
-    return log.result(files.accuracy(model), ("smartfl",))
+    return log.result(files.score(model), "smartfl")
