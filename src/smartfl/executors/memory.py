@@ -13,8 +13,8 @@ def keep_freed_memory() -> None:
     """Let the C library hand freed blocks out again instead of giving their pages back to the system.
 
     A training step frees and asks for the same activations again and again; glibc returns blocks of megabytes to the
-    system, which must then fault in and clear every page anew: a fifth of a ConvNet's step.  What is kept is at most
-    the most that was ever in use.  Does nothing where there is no glibc.
+    system, which must then fault in and clear every page anew: a fifth of a ConvNet's step through autograd.  What is
+    kept is at most the most that was ever in use.  Does nothing where there is no glibc.
     """
     if not sys.platform.startswith("linux"):
         return
