@@ -10,6 +10,7 @@ import torch
 from smartfl.aggregators.base import Aggregator
 from smartfl.aggregators.wrapper import Wrapper
 from smartfl.errors import UserError
+from smartfl.products import arithmetic
 from smartfl.types import Aggregate, Server, Updates
 
 
@@ -63,9 +64,14 @@ class Bucketing(Wrapper):
 
 
 def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
-    out = matrix.new_empty((len(groups), matrix.shape[1]))
-    for row, members in zip(out, groups, strict=True):
-        torch.mean(matrix[members], dim=0, out=row)
+    """(buckets, d) the mean of each group's rows, added up row by row: gathering them would copy the matrix."""
+    out = torch.empty((len(groups), matrix.shape[1]), dtype=arithmetic(matrix.dtype), device=matrix.device)
+    for row, (first, *others) in zip(out, groups, strict=True):
+        row.copy_(matrix[first])
+        for member in others:
+            row.add_(matrix[member])
+        if others:
+            row.div_(len(others) + 1)
     return out
 
 

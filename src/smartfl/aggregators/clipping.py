@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from smartfl.aggregators.base import Aggregator
+from smartfl.aggregators.blocks import columns_at_once, for_blocks
 from smartfl.aggregators.distances import distances_to
 from smartfl.aggregators.norm_clipping import clip_factors
 from smartfl.aggregators.wrapper import Wrapper
@@ -32,13 +33,19 @@ class Clipping(Wrapper):
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         size = updates.spec.num_parameters
-        start = updates.origin[:size].to(torch.float64)
+        start = updates.origin[:size]
         factors, limit = clip_factors(distances_to(updates.parameters, start), self.threshold)
-        clipped = torch.nonzero(factors < 1).flatten().tolist()
-        if clipped:
-            matrix = updates.matrix.clone()
-            for i in clipped:
-                matrix[i, :size] = (start + factors[i] * (matrix[i, :size] - start)).to(matrix.dtype)
+        clipped = factors < 1
+        if clipped.any():
+            rows, matrix = updates.matrix, torch.empty_like(updates.matrix)
+            matrix[:, size:] = rows[:, size:]
+
+            def shorten(part: slice) -> None:
+                centre = start[part].to(torch.float64)
+                shorter = (rows[:, part] - centre).mul_(factors[:, None]).add_(centre).to(rows.dtype)
+                torch.where(clipped[:, None], shorter, rows[:, part], out=matrix[:, part])
+
+            for_blocks(shorten, size, columns_at_once(len(rows)))
             updates = updates.with_matrix(matrix)
         result = self.rule(updates, server)
-        return replace(result, info={**result.info, "threshold": limit, "clipped": len(clipped)})
+        return replace(result, info={**result.info, "threshold": limit, "clipped": int(clipped.sum())})

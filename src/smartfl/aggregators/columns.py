@@ -11,8 +11,6 @@ from torch import Tensor
 from smartfl.aggregators.blocks import columns_at_once, for_blocks
 from smartfl.products import arithmetic
 
-BLOCK = 8192
-
 
 def by_columns(statistic: Callable[[Tensor], Tensor], matrix: Tensor, block: int | None = None) -> Tensor:
     """Apply ``statistic`` (n, b) → (b,) to blocks of columns of ``matrix`` (n, d); returns (d,)."""

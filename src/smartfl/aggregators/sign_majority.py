@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from smartfl.aggregators.base import Aggregator
-from smartfl.aggregators.columns import BLOCK, by_columns, middle
+from smartfl.aggregators.blocks import columns_at_once, for_blocks
+from smartfl.aggregators.columns import by_columns, middle
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, Server, Updates
 
@@ -31,9 +32,11 @@ class SignMajority(Aggregator):
         size = updates.spec.num_parameters
         vector = updates.origin.clone()
         vote = torch.zeros_like(vector[:size])
-        for begin in range(0, size, BLOCK):
-            part = slice(begin, min(begin + BLOCK, size))
+
+        def count(part: slice) -> None:
             vote[part] = (updates.matrix[:, part] - updates.origin[part]).sign().sum(dim=0).sign()
+
+        for_blocks(count, size, columns_at_once(len(updates)))
         vector[:size] += self.step * vote
         vector[size:] = by_columns(middle, updates.matrix[:, size:])
         return Aggregate(vector, info={"ties": float((vote == 0).double().mean()) if size else 0.0})
