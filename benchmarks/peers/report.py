@@ -110,7 +110,7 @@ def workload_table(scores: dict[str, Scores], samples: float, steps: Sequence[in
                 f"{s.start:.1f}",
                 f"{s.memory:,.0f}",
                 f"{100 * s.accuracy:.1f} %",
-                f"{s.loss:.3f}",
+                f"{s.loss:.4f}",
                 "as asked" if s.same_work else "**OTHER**",
                 str(len(s.rounds)),
                 s.records[0]["threads"],
