@@ -73,7 +73,7 @@ class Hull:
         return self._last[1]
 
     @torch.no_grad()
-    def logit_scale(self, samples: int = 32) -> float:
+    def logit_scale(self, samples: int = 8) -> float:
         """The typical spread of a single client's logits, on the first ``samples`` inputs."""
         if self.vertices is not None:
             return logit_scale(self.vertices)

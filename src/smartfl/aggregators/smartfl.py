@@ -111,11 +111,16 @@ class SmartFL(Aggregator):
         if calibrated and self.penalty:
             price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels))
 
+        # The scale is refitted on what the last epoch's mini-batches said: another pass over all samples would cost
+        # half as much as the epoch, and p moves little in one.
+        latest = hull.logits(start).clone()
+
         def refit(p: Tensor) -> None:
             nonlocal scale
-            scale = best_scale(hull.logits(p), labels, weights, price, low=1.0)
+            scale = best_scale(latest, labels, weights, price, low=1.0)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
+            latest[index] = logits.detach()
             c = weights[index].to(logits)
             each = F.cross_entropy(logits * scale, labels[index], reduction="none")
             return (c * each).sum() / c.sum()
