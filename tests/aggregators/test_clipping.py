@@ -51,6 +51,18 @@ def test_huge_row_becomes_one_of_length_m() -> None:
     assert vector.tolist() == pytest.approx([(2**0.5 + 1) / 2, 2**0.5 / 2])
 
 
+def test_a_difference_that_is_no_float32() -> None:
+    """Δ = 3e38 − (−2e38) = 5e38, clipped to length 1e38: −2e38 + 1e38."""
+    updates = Updates.of(torch.tensor([[3e38]]), origin=torch.tensor([-2e38]))
+    assert Clipping(FedAvg(), threshold=1e38)(updates).vector.item() == pytest.approx(-1e38)
+
+
+def test_rows_within_the_limit_come_through_as_they_are() -> None:
+    """1e-9 − 1 + 1 is 0 in float32: a row that is not clipped is copied, not recomputed."""
+    rows = torch.tensor([[1e-9], [50.0]])
+    assert Clipping(Krum(f=0), threshold=2)(Updates.of(rows, origin=[1.0])).vector.item() == rows[0].item()
+
+
 def test_delegation_and_settings() -> None:
     assert Clipping(Krum(f=2)).tolerates(20) == 2
     assert Clipping(FLTrust()).needs_proxy == "labelled"

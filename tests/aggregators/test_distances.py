@@ -140,3 +140,6 @@ def test_distances_to_and_mixes_about_a_centre() -> None:
     np.testing.assert_allclose(distances_to(*tensors).numpy(), np.linalg.norm(difference, axis=1), rtol=1e-12)
     np.testing.assert_allclose(distances_to(*tensors, order=1).numpy(), np.abs(difference).sum(axis=1), rtol=1e-12)
     np.testing.assert_allclose(mix_differences(*tensors, torch.from_numpy(p)).numpy(), p @ difference, atol=1e-12)
+    total = torch.ones(9000, dtype=torch.float64)
+    assert mix_differences(*tensors, torch.from_numpy(p), add_to=total) is total
+    np.testing.assert_allclose(total.numpy(), 1 + p @ difference, atol=1e-12)

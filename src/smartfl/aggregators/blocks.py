@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
-VALUES = 1 << 17  # of a block: 1 MB in float64, so that a thread's temporaries stay in its cache
+BYTES = 1 << 20  # of a block: a thread's temporaries stay near it, and calls from Python are few enough
 RUN = 4  # blocks that a thread takes at once: handing over a run costs about 30 µs, a block about 500 µs
 
 
-def columns_at_once(n: int) -> int:
+def columns_at_once(n: int, dtype: torch.dtype) -> int:
     """How many columns of n values make a block: cache and memory are bounded for any number of clients."""
-    return max(64, VALUES // max(1, n))
+    return max(64, BYTES // (dtype.itemsize * max(1, n)))
 
 
 def for_blocks(work: Callable[[slice], None], size: int, block: int) -> None:

@@ -41,17 +41,17 @@ class CenteredClipping(Aggregator):
         v = self._state.get("v", torch.zeros_like(start, dtype=torch.float64)).to(start.device)
         if len(v) != size:
             raise ValueError(f"CenteredClipping carries a v of {len(v)} values, the model has {size} parameters")
-        clipped = 0
+        v, centre, clipped = v.clone(), start + v, 0
         for _ in range(self.iterations):
-            centre = start + v
             distances = distances_to(updates.parameters, centre)
             clipped = int((distances > self.tau).sum())
             # Where the distance is 0 the factor is 1: the maximum keeps 0/0 out.
             factors = self.tau / distances.clamp_min(self.tau)
-            v = v + mix_differences(updates.parameters, centre, factors / n)
+            mix_differences(updates.parameters, centre, factors / n, add_to=v)
+            torch.add(start, v, out=centre)
         self._state["v"] = v
         vector = updates.mix(torch.full_like(updates.num_examples, 1 / n))
-        vector[:size] = (start + v).to(vector.dtype)
+        vector[:size] = centre
         return Aggregate(vector, info={"clipped": clipped, "norm": float(torch.linalg.vector_norm(v))})
 
     def tolerates(self, n: int) -> int | None:

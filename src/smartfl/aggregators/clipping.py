@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from smartfl.aggregators.base import Aggregator
-from smartfl.aggregators.blocks import columns_at_once, for_blocks
 from smartfl.aggregators.distances import distances_to
 from smartfl.aggregators.norm_clipping import clip_factors
 from smartfl.aggregators.wrapper import Wrapper
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, Server, Updates
+
+HUGE = 1e37  # the difference to a row of this length may be no float32
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,20 @@ class Clipping(Wrapper):
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         size = updates.spec.num_parameters
         start = updates.origin[:size]
-        factors, limit = clip_factors(distances_to(updates.parameters, start), self.threshold)
+        norms = distances_to(updates.parameters, start)
+        factors, limit = clip_factors(norms, self.threshold)
         clipped = factors < 1
         if clipped.any():
-            rows, matrix = updates.matrix, torch.empty_like(updates.matrix)
-            matrix[:, size:] = rows[:, size:]
-
-            def shorten(part: slice) -> None:
-                centre = start[part].to(torch.float64)
-                shorter = (rows[:, part] - centre).mul_(factors[:, None]).add_(centre).to(rows.dtype)
-                torch.where(clipped[:, None], shorter, rows[:, part], out=matrix[:, part])
-
-            for_blocks(shorten, size, columns_at_once(len(rows)))
+            matrix = torch.empty_like(updates.matrix)
+            for row, out, factor, norm in zip(updates.matrix, matrix, factors.tolist(), norms.tolist(), strict=True):
+                if factor == 1:
+                    out.copy_(row)
+                    continue
+                out[size:] = row[size:]
+                if norm > HUGE:
+                    out[:size] = (row[:size].to(torch.float64) - start) * factor + start
+                else:
+                    torch.sub(row[:size], start, out=out[:size]).mul_(factor).add_(start)
             updates = updates.with_matrix(matrix)
         result = self.rule(updates, server)
         return replace(result, info={**result.info, "threshold": limit, "clipped": int(clipped.sum())})

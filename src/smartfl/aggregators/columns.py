@@ -20,7 +20,7 @@ def by_columns(statistic: Callable[[Tensor], Tensor], matrix: Tensor, block: int
     def work(part: slice) -> None:
         out[part] = statistic(matrix[:, part].to(dtype))
 
-    for_blocks(work, matrix.shape[1], block or columns_at_once(len(matrix)))
+    for_blocks(work, matrix.shape[1], block or columns_at_once(len(matrix), dtype))
     return out
 
 

@@ -58,7 +58,7 @@ def gram_about(rows: Tensor, centre: int, group: Tensor | None = None) -> Tensor
         away = (block if group is None or len(group) == len(rows) else block[group]) - origin
         return away @ away.T
 
-    total = sum_of_blocks(products, rows.shape[1], columns_at_once(len(rows)))
+    total = sum_of_blocks(products, rows.shape[1], columns_at_once(len(rows), torch.float64))
     where = centre if group is None else group == centre
     total[where] = 0  # 0 · ∞, where a difference overflows
     total[:, where] = 0
@@ -96,19 +96,19 @@ def distances_to(rows: Tensor, centre: Tensor, order: Literal[1, 2] = 2) -> Tens
         difference: Tensor = rows[:, part] - centre[part].to(torch.float64)
         return difference.abs_().sum(dim=1) if order == 1 else difference.square_().sum(dim=1)
 
-    total = sum_of_blocks(powers, rows.shape[1], columns_at_once(len(rows)))
+    total = sum_of_blocks(powers, rows.shape[1], columns_at_once(len(rows), torch.float64))
     return total if order == 1 else total.sqrt()
 
 
-def mix_differences(rows: Tensor, centre: Tensor, p: Tensor) -> Tensor:
-    """(d,) float64 Σ p_i (v_i − c) for ``rows`` (n, d), ``centre`` (d,) and any weights ``p`` (n,)."""
+def mix_differences(rows: Tensor, centre: Tensor, p: Tensor, add_to: Tensor | None = None) -> Tensor:
+    """(d,) float64 Σ p_i (v_i − c) for ``rows`` (n, d), ``centre`` (d,) and any weights ``p`` (n,); or added to one."""
     weights = p.to(rows.device, torch.float64)
-    out = torch.empty(rows.shape[1], dtype=torch.float64, device=rows.device)
+    out = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device) if add_to is None else add_to
 
     def mix(part: slice) -> None:
-        out[part] = weights @ (rows[:, part] - centre[part].to(torch.float64))
+        out[part] += weights @ (rows[:, part] - centre[part].to(torch.float64))
 
-    for_blocks(mix, rows.shape[1], columns_at_once(len(rows)))
+    for_blocks(mix, rows.shape[1], columns_at_once(len(rows), torch.float64))
     return out
 
 

@@ -49,7 +49,7 @@ class NormClipping(Aggregator):
             draw = torch.randn(size, generator=generator, device=generator.device)
             step += self.noise * draw.to(step.device)
         vector = updates.mix(alpha)
-        vector[:size] = (start + step).to(vector.dtype)
+        vector[:size] = step.add_(start)
         return Aggregate(vector, alpha, {"threshold": limit, "clipped": int((factors < 1).sum())})
 
     def tolerates(self, n: int) -> int | None:

@@ -36,7 +36,7 @@ class SignMajority(Aggregator):
         def count(part: slice) -> None:
             vote[part] = (updates.matrix[:, part] - updates.origin[part]).sign().sum(dim=0).sign()
 
-        for_blocks(count, size, columns_at_once(len(updates)))
+        for_blocks(count, size, columns_at_once(len(updates), vote.dtype))
         vector[:size] += self.step * vote
         vector[size:] = by_columns(middle, updates.matrix[:, size:])
         return Aggregate(vector, info={"ties": float((vote == 0).double().mean()) if size else 0.0})
