@@ -1,6 +1,6 @@
 """Time our aggregation kernels beside ByzFL 0.0.11 and Flower 1.41, interleaved in one process on the same matrix.
 
-    python benchmarks/kernels.py                 about 5 minutes on two quiet cores, 10 GB of memory
+    python benchmarks/kernels.py                 about 6 minutes on two quiet cores, 12 GB of memory
     python benchmarks/kernels.py --sizes 80000   one size only; --out elsewhere keeps the committed records
 
 Dev-only: neither package is a dependency.  The first run makes .peers/kernels (network, about 1 GB with torch); this
@@ -268,7 +268,7 @@ def refusal(kernel: Kernel, d: int, known: dict[tuple[str, str], dict[str, Any]]
 
 
 def measure(kernels: list[Kernel], d: int, repeats: int, known: dict[tuple[str, str], Any]) -> list[dict[str, Any]]:
-    """One record per kernel: an untimed first call for memory and agreement, then all in turn, several times."""
+    """One record per kernel: all in turn, ``repeats`` times; the first call also shows memory and agreement."""
     import numpy as np
 
     matrix = rows(d)
@@ -285,7 +285,7 @@ def measure(kernels: list[Kernel], d: int, repeats: int, known: dict[tuple[str, 
         if not record["skipped"]:
             run = kernel.prepare(matrix)
             try:
-                result, record["extra_bytes"], _ = peak_of(run)
+                result, record["extra_bytes"], first = peak_of(run)
             except (RuntimeError, MemoryError) as error:
                 record["skipped"] = str(error).splitlines()[0]
                 continue
@@ -300,9 +300,10 @@ def measure(kernels: list[Kernel], d: int, repeats: int, known: dict[tuple[str, 
                 if kernel.same and not gap < 1e-4:
                     raise SystemExit(f"{kernel.rule}: {kernel.implementation} differs from ours by {gap:.1e}, d = {d}")
             del result, vector
+            record["seconds"].append(round(first, 5))
             running.append((kernel.prepare, record))
     ours.clear()
-    for repeat in range(repeats):
+    for repeat in range(1, repeats):
         for prepare, record in running:
             run = prepare(matrix)
             start = time.perf_counter()
@@ -311,7 +312,7 @@ def measure(kernels: list[Kernel], d: int, repeats: int, known: dict[tuple[str, 
             del run
         print(f"d = {d:,}: {repeat + 1} of {repeats}", file=sys.stderr, flush=True)
     for _, record in running:
-        record["best"] = min(record["seconds"], default=None)
+        record["best"] = min(record["seconds"])
     return records
 
 
@@ -428,7 +429,7 @@ def inside(sizes: list[int], repeats: int, out: Path) -> None:
     rules = list(dict.fromkeys(kernel.rule for kernel in kernels))
     kernels.sort(key=lambda kernel: rules.index(kernel.rule))  # stable: ours stays first of each rule
     known: dict[tuple[str, str], dict[str, Any]] = {}
-    measure(kernels, 30_000, 0, known)  # what they load of torch and NumPy is not to count as memory of the first
+    measure(kernels, 30_000, 1, known)  # what they load of torch and NumPy is not to count as memory of the first
     for d in sorted(sizes):
         new = measure(kernels, d, min(repeats, LARGE_REPEATS) if d >= LARGE else repeats, known)
         known |= {(r["rule"], r["implementation"]): r for r in new}
