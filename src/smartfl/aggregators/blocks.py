@@ -21,7 +21,7 @@ def columns_at_once(n: int, dtype: torch.dtype) -> int:
 
 
 def for_blocks(work: Callable[[slice], None], size: int, block: int) -> None:
-    """``work(part)`` for every block of ``size`` columns; none may depend on another."""
+    """``work(part)`` for every block of ``size`` columns, or rows; none may depend on another."""
 
     def run(parts: list[slice]) -> None:
         for part in parts:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 
 from smartfl.aggregators.base import Aggregator
+from smartfl.aggregators.blocks import for_blocks
 from smartfl.aggregators.wrapper import Wrapper
 from smartfl.errors import UserError
 from smartfl.products import arithmetic
@@ -66,12 +67,16 @@ class Bucketing(Wrapper):
 def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
     """(buckets, d) the mean of each group's rows, added up row by row: gathering them would copy the matrix."""
     out = torch.empty((len(groups), matrix.shape[1]), dtype=arithmetic(matrix.dtype), device=matrix.device)
-    for row, (first, *others) in zip(out, groups, strict=True):
+
+    def average(bucket: slice) -> None:
+        row, (first, *others) = out[bucket.start], groups[bucket.start]
         row.copy_(matrix[first])
         for member in others:
             row.add_(matrix[member])
         if others:
             row.div_(len(others) + 1)
+
+    for_blocks(average, len(groups), block=1)
     return out
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from smartfl.aggregators.base import Aggregator
+from smartfl.aggregators.blocks import for_blocks
 from smartfl.aggregators.distances import distances_to
 from smartfl.aggregators.norm_clipping import clip_factors
 from smartfl.aggregators.wrapper import Wrapper
@@ -40,15 +41,19 @@ class Clipping(Wrapper):
         clipped = factors < 1
         if clipped.any():
             matrix = torch.empty_like(updates.matrix)
-            for row, out, factor, norm in zip(updates.matrix, matrix, factors.tolist(), norms.tolist(), strict=True):
+
+            def shorten(client: slice) -> None:
+                row, out, factor = (each[client.start] for each in (updates.matrix, matrix, factors))
                 if factor == 1:
                     out.copy_(row)
-                    continue
+                    return
                 out[size:] = row[size:]
-                if norm > HUGE:
+                if norms[client.start] > HUGE:
                     out[:size] = (row[:size].to(torch.float64) - start) * factor + start
                 else:
                     torch.sub(row[:size], start, out=out[:size]).mul_(factor).add_(start)
+
+            for_blocks(shorten, len(updates), block=1)
             updates = updates.with_matrix(matrix)
         result = self.rule(updates, server)
         return replace(result, info={**result.info, "threshold": limit, "clipped": int(clipped.sum())})
