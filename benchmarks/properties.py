@@ -119,7 +119,7 @@ Test loss minus loss on the proxy samples, mean of the last five rounds, no atta
 {generalisation(found)}
 """
     if len({size for _, _, size in found}) > 1:
-        draw({k: v for k, v in found.items()}, target / "generalisation.png")
+        draw(dict(found.items()), target / "generalisation.png")
         body += "\n![The gap by proxy size](generalisation.png)\n"
     write_between(target / "README.md", "Convergence and generalisation, measured", body)
     print(target / "README.md")
