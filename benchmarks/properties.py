@@ -108,7 +108,7 @@ def main() -> None:
 
 ## Convergence
 
-Factor by which the test loss changes a round, fitted to the first {FIRST} rounds (mean ± sample standard deviation over seeds).
+Factor by which the test loss changes a round, fitted to the first {FIRST} rounds (mean ± sample std over seeds).
 
 {convergence(runs)}
 
