@@ -58,6 +58,7 @@ class Peer:
 PEERS = {
     "smartfl": Peer("smartfl"),
     "Flower": Peer("flower", "flower"),
+    "Flower, defaults": Peer("flower_default", "flower", threads=CORES),
     "pfl": Peer("pfl", "pfl", threads=CORES),
     "pfl, 2 processes": Peer("pfl", "pfl", processes=CORES),
     "hand-written loop": Peer("hand_loop", threads=CORES),

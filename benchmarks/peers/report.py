@@ -135,8 +135,9 @@ def target_rows(workload: str, scores: dict[str, Scores], share: float | None) -
         rows.append([f"({workload}) {what}", target, measured, "yes" if reached else "**no**"])
 
     for family, factor in TARGETS[workload].items():
-        if (found := fastest(scores, family)) is not None:
-            name, s = found
+        quickest = fastest(scores, family)
+        as_shipped = [(name, s) for name, s in scores.items() if name == f"{family}, defaults"]
+        for name, s in [*([quickest] if quickest else []), *as_shipped]:
             text = f"{s.best / ours.best:.2f}× (medians {s.median / ours.median:.2f}×)"
             add(f"time of {name} ÷ ours", f"{factor:g}×", text, s.best / ours.best >= factor)
     if share is not None:
