@@ -139,6 +139,9 @@ def test_a_report_of_a_run(type_in):
     assert (status, out.splitlines()[-1]) == (0, "report: page.html")
     assert "<html" in Path("page.html").read_text()
     assert type_in("report", "here", "-o", "tiny.toml/page.html")[0] == 2
+    # What a shell makes of a star beside an older report: files are no runs, but a file alone is a mistake.
+    assert type_in("report", "page.html", "here", "-o", "page.html")[0] == 0
+    assert type_in("report", "page.html", "-o", "other.html")[0] == 2
 
 
 def test_compare_runs_every_rule_and_seed(smartfl, tiny_tables):

@@ -128,7 +128,8 @@ def report(
     out: Annotated[Path, typer.Option("-o", "--out", help="the HTML file to write")] = Path("report.html"),
 ) -> None:
     """Write a self-contained HTML report of finished or running runs."""
-    _show(runs, out)
+    # A shell's ``runs/*`` also names the report of the last time.
+    _show([path for path in runs if not path.is_file()] or runs, out)
 
 
 for command in (reproduction.reproduce, reproduction.table, reproduction.figure, reproduction.tune, bench):

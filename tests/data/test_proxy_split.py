@@ -117,3 +117,26 @@ def test_class_with_too_few_samples_is_named() -> None:
     """128 samples at IF 10 put 31 in one class, and every class has 30."""
     with pytest.raises(UserError, match=r"data\.proxy\.imbalance = 10 .* 31 samples of class \d, which has 30"):
         split_proxy(np.repeat(np.arange(10), 30), 128, 10, np.random.default_rng(0), 10)
+
+
+@pytest.mark.parametrize("imbalance", [1.0, 10.0])
+def test_missing_classes_have_no_sample(imbalance: float) -> None:
+    """Three of ten classes are left out, the other seven all appear, and the size is kept."""
+    labels = np.arange(2000) % 10
+    proxy, rest = split_proxy(labels, 128, imbalance, np.random.default_rng(2), 10, missing=3)
+    counts = np.bincount(labels[proxy], minlength=10)
+    assert (len(proxy), len(rest), int((counts == 0).sum())) == (128, 1872, 3)
+
+
+def test_no_missing_class_is_the_draw_it_always_was() -> None:
+    labels = np.arange(200) % 10
+    chosen = np.sort(np.random.default_rng(4).permutation(200)[:32])
+    assert np.array_equal(split_proxy(labels, 32, 1.0, np.random.default_rng(4), 10)[0], chosen)
+
+
+def test_too_many_missing_classes_are_refused() -> None:
+    labels = np.arange(200) % 10
+    with pytest.raises(UserError, match=r"data\.proxy\.missing = 10 is accepted from 0 to 9"):
+        split_proxy(labels, 32, 1.0, np.random.default_rng(4), 10, missing=10)
+    with pytest.raises(UserError, match="the other classes have 20"):
+        split_proxy(labels, 32, 1.0, np.random.default_rng(4), 10, missing=9)

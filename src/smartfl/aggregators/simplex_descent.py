@@ -8,10 +8,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam, FlatOptimizer
 from smartfl.simplex import project_simplex
 
 SKIPS = 3  # consecutive non-finite gradients before the search gives up
+
+
+def check_search(server_epochs: int, batch_size: int, lr: float | None) -> None:
+    """Refuse settings of a search that cannot be."""
+    if server_epochs < 0:
+        raise UserError(f"server_epochs = {server_epochs} must be at least 0")
+    if batch_size < 1:
+        raise UserError(f"batch_size = {batch_size} must be at least 1")
+    if lr is not None and not lr > 0:
+        raise UserError(f"lr = {lr} must be above 0")
 
 
 @dataclass(frozen=True, eq=False)

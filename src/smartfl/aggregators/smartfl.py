@@ -21,7 +21,7 @@ from smartfl.aggregators.proxy import (
     minibatches,
     require_proxy,
 )
-from smartfl.aggregators.simplex_descent import Descent, descend
+from smartfl.aggregators.simplex_descent import Descent, check_search, descend
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
 
@@ -56,12 +56,7 @@ class SmartFL(Aggregator):
     batchnorm: BatchNormMode = "reestimate"
 
     def __post_init__(self) -> None:
-        if self.server_epochs < 0:
-            raise UserError(f"server_epochs = {self.server_epochs} must be at least 0")
-        if self.batch_size < 1:
-            raise UserError(f"batch_size = {self.batch_size} must be at least 1")
-        if not self.lr > 0:
-            raise UserError(f"lr = {self.lr} must be above 0")
+        check_search(self.server_epochs, self.batch_size, self.lr)
         if not self.penalty >= 0:
             raise UserError(f"penalty = {self.penalty} must be at least 0")
 

@@ -18,7 +18,7 @@ from smartfl.aggregators.proxy import (
     minibatches,
     require_proxy,
 )
-from smartfl.aggregators.simplex_descent import descend
+from smartfl.aggregators.simplex_descent import check_search, descend
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities, unbiased_labels
 from smartfl.errors import UserError
@@ -53,12 +53,7 @@ class SmartFLUnlabelled(Aggregator):
     batchnorm: BatchNormMode | None = None
 
     def __post_init__(self) -> None:
-        if self.server_epochs < 0:
-            raise UserError(f"server_epochs = {self.server_epochs} must be at least 0")
-        if self.batch_size < 1:
-            raise UserError(f"batch_size = {self.batch_size} must be at least 1")
-        if self.lr is not None and not self.lr > 0:
-            raise UserError(f"lr = {self.lr} must be above 0")
+        check_search(self.server_epochs, self.batch_size, self.lr)
         if not self.temperature > 0:
             raise UserError(f"temperature = {self.temperature} must be above 0")
 

@@ -95,7 +95,8 @@ def build_federation(experiment: Experiment, needs_proxy: NeedsProxy, dataset: D
     proxy = None
     if data.proxy.size and (needs_proxy != "no" or data.proxy.held_out == "always"):
         rng = numpy_stream(seed, "proxy")
-        chosen, rest = split_proxy(labels, data.proxy.size, data.proxy.imbalance, rng, dataset.num_classes)
+        want = data.proxy
+        chosen, rest = split_proxy(labels, want.size, want.imbalance, rng, dataset.num_classes, want.missing)
         index = torch.from_numpy(chosen)
         proxy = Proxy(dataset.train[index], dataset.train_labels[index], dataset.num_classes)
     if data.clients > len(rest):

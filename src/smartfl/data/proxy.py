@@ -60,27 +60,39 @@ def _largest(total: int, classes: int) -> int:
 
 
 def split_proxy(
-    labels: Index, size: int, imbalance: float | None, rng: np.random.Generator, num_classes: int
+    labels: Index, size: int, imbalance: float | None, rng: np.random.Generator, num_classes: int, missing: int = 0
 ) -> tuple[Index, Index]:
     """Sorted positions of the proxy samples and of the rest.
 
     Without imbalance (None or 1) a uniform draw without replacement, not stratified, as in the paper. Otherwise the
-    counts of ``proxy_profile``, with the classes in an order that ``rng`` permutes.
+    counts of ``proxy_profile``, with the classes in an order that ``rng`` permutes.  Of ``missing`` classes, which
+    ``rng`` draws, there is no proxy sample.
     """
     if not 0 <= size <= len(labels):
         raise UserError(f"data.proxy.size = {size} is accepted from 0 to {len(labels)}, the number of training samples")
+    if missing >= num_classes:
+        raise UserError(
+            f"data.proxy.missing = {missing} is accepted from 0 to {num_classes - 1}, one class must be left"
+        )
+    classes = rng.permutation(num_classes)[missing:] if missing else np.arange(num_classes)
     if imbalance is None or imbalance == 1:
-        chosen = rng.permutation(len(labels))[:size]
+        allowed = np.flatnonzero(np.isin(labels, classes)) if missing else np.arange(len(labels))
+        if len(allowed) < size:
+            raise UserError(
+                f"data.proxy.size = {size} with data.proxy.missing = {missing}: the other classes have {len(allowed)} "
+                "samples; a smaller size is accepted"
+            )
+        chosen = allowed[rng.permutation(len(allowed))[:size]]
     else:
-        chosen = _imbalanced(labels, proxy_profile(size, num_classes, imbalance), imbalance, rng)
+        chosen = _imbalanced(labels, classes, proxy_profile(size, len(classes), imbalance), imbalance, rng)
     proxy = np.zeros(len(labels), dtype=bool)
     proxy[chosen] = True
     return np.flatnonzero(proxy), np.flatnonzero(~proxy)
 
 
-def _imbalanced(labels: Index, profile: list[int], imbalance: float, rng: np.random.Generator) -> Index:
+def _imbalanced(labels: Index, classes: Index, profile: list[int], imbalance: float, rng: np.random.Generator) -> Index:
     chosen = []
-    for c, count in zip(rng.permutation(len(profile)), profile, strict=True):
+    for c, count in zip(rng.permutation(classes), profile, strict=True):
         members = np.flatnonzero(labels == c)
         if len(members) < count:
             raise UserError(

@@ -79,7 +79,8 @@ def train_cohort(
         diverged = ~torch.isfinite(after).all(dim=1)  # one NaN in the shared state would reach every later client
         after[diverged] = before[diverged]
         state.shared = algorithm.merge(state.shared, before, after, len(shards))
-        state.own |= dict(zip(ordered, after, strict=True))
+        # Rows of their own: views would keep the whole round's block alive until its last client comes back.
+        state.own |= {client: row.clone() for client, row in zip(ordered, after, strict=True)}
     return [
         _updates(board, state.vectors[g], spec, shards, [task for task in tasks if task.group == g], steps)
         for g, spec in enumerate(specs)

@@ -35,6 +35,7 @@ class ProxySettings(Table):
 
     size: int = Field(128, ge=0, description="number of samples")
     imbalance: float = Field(1.0, ge=1, description="largest class over smallest; 1 draws uniformly")
+    missing: int = Field(0, ge=0, description="classes, drawn at random, of which the server has no sample")
     held_out: Literal["needed", "always"] = Field(
         "needed", description="needed: rules without proxy data train on all samples, as in the paper"
     )

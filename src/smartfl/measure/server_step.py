@@ -98,7 +98,7 @@ class ServerStep:
             "forward and backward": Part(pass_and_back, self.steps),
             "W·g": Part(lambda: inner_products(hull.matrix, hull.model.vector), self.steps),
             "Adam and projection": Part(move, self.steps),
-            "logits for the scale": Part(predict, self.epochs),
+            "logits at the start": Part(predict, 1),
             "scale refit": Part(lambda: best_scale(logits, self.labels, balance, 0.1, low=1.0), self.epochs),
             "clients' logit scale": Part(hull.logit_scale, 1),
             "re-estimated statistics and check": Part(lambda: hull.result(p), 1),
