@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,16 @@ BASE = {
     "attack": {"name": "omniscient", "rate": 0.4, "scale": 2.0},
     "aggregator": {"name": "smartfl", "lr": 0.1},
 }
+
+
+def test_a_shipped_experiment_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``demo`` is the shipped one unless a file of that name lies here."""
+    monkeypatch.chdir(tmp_path)
+    assert read_experiment(Path("demo")).name == "demo"
+    Path("demo").write_text("seed = 7\n")
+    assert read_experiment(Path("demo")).seed == 7
+    with pytest.raises(UserError, match="'dmeo' does not exist; smartfl list presets"):
+        read_experiment(Path("dmeo"))
 
 
 def test_values_are_toml_and_bare_words_are_text():

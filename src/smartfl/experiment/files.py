@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ def read_experiment(path: Path, overrides: Iterable[str] = ()) -> Experiment:
 
 
 def read_tables(path: Path) -> dict[str, Any]:
-    """The raw tables of a TOML file."""
+    """The raw tables of a TOML file, or of the shipped experiment of that name."""
+    shipped = Path(str(files("smartfl.experiment.presets"))) / f"{path.name}.toml"
+    if path.parent == Path() and not path.exists() and shipped.exists():
+        path = shipped
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"experiment file '{path}' does not exist") from None
+        raise UserError(f"experiment file '{path}' does not exist; smartfl list presets has those that ship") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"experiment file '{path}' cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
