@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,6 +87,8 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # A shell's background job ignores Ctrl-C and so would its children; a terminal's does not.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
