@@ -84,6 +84,10 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
+        # The page hears of it when it next draws; what is asked before that may be about the old look.
+        self.run(
+            "new Promise(done => { requestAnimationFrame(() => requestAnimationFrame(done)); setTimeout(done, 1000) })"
+        )
 
     def open(self, file: Path) -> None:
         self.send("Page.navigate", url=file.resolve().as_uri())
