@@ -85,8 +85,16 @@ class Measured(FedAvg):
 
 def run(directory: Path, rounds: int) -> dict[str, Any]:
     """Flower's FedAvg for ``rounds`` rounds on as many Ray workers as there are cores."""
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    return simulate(client_app, directory, rounds, resources, f"{CORES} Ray workers of 1 thread")
+
+
+def simulate(
+    clients: ClientApp, directory: Path, rounds: int, resources: dict[str, Any], runs_as: str
+) -> dict[str, Any]:
+    """Run a client app under FedAvg with the resources given to its clients."""
     files = Files(directory)
-    log = Log(f"{CORES} Ray workers of 1 thread")
+    log = Log(runs_as)
     model = files.model()
     server_app = ServerApp()
 
@@ -96,6 +104,5 @@ def run(directory: Path, rounds: int) -> dict[str, Any]:
         model.load_state_dict(result.arrays.to_torch_state_dict())
 
     ray = {"num_cpus": CORES, "_temp_dir": str(directory.parent / "ray")}
-    resources = {"init_args": ray, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    run_simulation(server_app, client_app, files.workload.clients, backend_config=resources)
+    run_simulation(server_app, clients, files.workload.clients, backend_config={"init_args": ray, **resources})
     return log.result(files.score(model), "flwr", "ray")

@@ -14,12 +14,10 @@ import torch
 import torch.nn.functional as F
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.simulation import run_simulation
 from torch.utils.data import DataLoader, TensorDataset
 
-from peers.flower import Measured
-from peers.workload import BATCH, CORES, LEARNING_RATE, Files, Log
+from peers.flower import simulate
+from peers.workload import BATCH, LEARNING_RATE, Files
 
 client_app = ClientApp()
 
@@ -52,16 +50,4 @@ def train(message: Message, context: Context) -> Message:
 
 def run(directory: Path, rounds: int) -> dict[str, Any]:
     """Flower's FedAvg for ``rounds`` rounds with the resources it gives by default."""
-    files = Files(directory)
-    log = Log("1 Ray worker of 2 threads, Flower's default")
-    model = files.model()
-    server_app = ServerApp()
-
-    @server_app.main()
-    def serve(grid: Grid, context: Context) -> None:
-        result = Measured(files, log).start(grid, ArrayRecord(model.state_dict()), num_rounds=rounds)
-        model.load_state_dict(result.arrays.to_torch_state_dict())
-
-    ray = {"num_cpus": CORES, "_temp_dir": str(directory.parent / "ray")}
-    run_simulation(server_app, client_app, files.workload.clients, backend_config={"init_args": ray})
-    return log.result(files.score(model), "flwr", "ray")
+    return simulate(client_app, directory, rounds, {}, "1 Ray worker of 2 threads, Flower's default")

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from smartfl.data.image_folder import image_folder
 from smartfl.errors import UserError
 from smartfl.registry import build
-
-Image = pytest.importorskip("PIL.Image")
 
 COLOURS = {"blue": (0, 0, 255), "red": (255, 0, 0)}
 

@@ -18,7 +18,6 @@ def test_curve_is_mean_and_deviation_by_round(make_run):
 
 
 def test_png_and_svg(make_run, tmp_path):
-    pytest.importorskip("matplotlib")
     runs = [RunData.read(make_run(rule, seed=s, rounds=4)) for rule in ("krum", "smartfl", "median") for s in (0, 1)]
     assert draw_curves(runs, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     text = draw_curves(runs, tmp_path / "new" / "a.svg").read_text()
@@ -35,7 +34,6 @@ def test_png_and_svg(make_run, tmp_path):
 
 
 def test_no_attack_no_second_panel(make_run, tmp_path):
-    pytest.importorskip("matplotlib")
     run = RunData.read(make_run(rounds=2, attack={"name": "none", "rate": 0.0}))
     assert "attackers" not in draw_curves([run], tmp_path / "a.svg").read_text()
 

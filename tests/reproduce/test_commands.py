@@ -67,7 +67,6 @@ def test_table_and_figure(done):
     status, out, _ = done("table", "study.toml", "--format", "csv", "--metric", "final")
     assert (status, len(out.splitlines())) == (0, 7)
     assert out.count("not run") == 3  # finetune twice, fedavg at 0.5
-    pytest.importorskip("matplotlib")
     status, out, _ = done("figure", "study.toml", "-o", "drawn")
     assert (status, out) == (0, "drawn/study.png\ndrawn/study.svg\n")
     assert Path("drawn/study.svg").exists()

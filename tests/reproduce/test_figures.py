@@ -11,8 +11,6 @@ from smartfl.report.run_data import RunData
 from smartfl.reproduce.figures import draw_study, mean_malicious_weight
 from smartfl.reproduce.plan import plan
 
-pytest.importorskip("matplotlib")
-
 
 def fill(study, root, write_run):
     for planned in plan(study, Selection(), root).runs:
