@@ -2,8 +2,8 @@
 
     PYTHONPATH=benchmarks smartfl reproduce studies/ablation-digits.toml --out runs --export results/ablation-digits
 
-``aggregator = { name = "ablation:Ablated", part = "balance" }`` is SmartFL without class-balanced weights, and so on for
-every ``Part``; the second group are candidates that are not in SmartFL.
+``aggregator = { name = "ablation:Ablated", part = "balance" }`` is SmartFL without class-balanced weights, and so on
+for every ``Part``; the second group are candidates that are not in SmartFL.
 """
 
 from __future__ import annotations
