@@ -102,7 +102,7 @@ def write_run(folder: Path, tables: dict[str, Any], accuracies: list[float] | No
                 "malicious_mass": None if none else float(weights[bad].sum()),
                 "seconds": {"train": 0.5, "aggregate": 0.02, "evaluate": 0.03},
                 "dropped": dropped,
-                "info": {"f": 4.0} if rule == "krum" else {},
+                "info": {"screened_share": 0.0} | ({"f": 4.0} if rule == "krum" else {}),
                 "events": ["aggregator.f was capped at 22 of 48 clients"] if rule == "krum" and r < 4 else [],
             }
         )

@@ -202,6 +202,12 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page):
     assert page.run("document.querySelector('#curves svg').getBoundingClientRect().right") <= 390
 
 
+def test_no_name_of_a_run_is_broken_up_on_a_phone(page: Page):
+    page.size(390)
+    narrowest = "Math.min(...[...document.querySelectorAll('#trust tbody th')].map(th => th.offsetWidth))"
+    assert page.run(narrowest) >= 100
+
+
 def test_prints_in_light_colours_with_everything_open(page: Page, tmp_path: Path):
     page.size(1280, dark=True)
     page.run("""addEventListener('beforeprint', () => {

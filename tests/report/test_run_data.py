@@ -14,7 +14,7 @@ def test_reads_every_file(make_run):
     assert (run.name, run.seed, run.planned_rounds, run.finished) == ("digits-under-attack", 3, 5, True)
     assert [r.round for r in run.rounds] == [1, 2, 3, 4, 5]
     assert run.rounds[0].seconds == {"train": 0.5, "aggregate": 0.02, "evaluate": 0.03}
-    assert run.rounds[0].info == {"f": 4.0}
+    assert run.rounds[0].info == {"screened_share": 0.0, "f": 4.0}
     assert run.rounds[0].events == ("aggregator.f was capped at 22 of 48 clients",)
     assert len(run.weights[0].ids) == 6
     assert sum(run.weights[0].coefficients) == pytest.approx(1)
