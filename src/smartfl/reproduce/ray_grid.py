@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from smartfl.errors import UserError, WorkerError
+from smartfl.errors import UserError
 from smartfl.experiment.files import read_experiment, write_experiment
 from smartfl.runs.atomic import write_bytes
-from smartfl.runs.grid import Cell
+from smartfl.runs.grid import Cell, tell_failures
 
 RESULT = "result.json"  # written last: it says that a run is whole
 
@@ -23,7 +23,8 @@ def run_on_ray(
     """Run every cell as a Ray task; ``watch`` hears of finished cells.
 
     RAY_ADDRESS names a cluster, otherwise one is started here.  A run directory that the nodes share is used in place,
-    so that a broken task resumes; of others the files of the finished run come back with the result.
+    so that a broken task resumes; of others the files of the finished run come back with the result.  As in
+    ``run_grid``, a failed run does not stop the others.
     """
     try:
         import ray
@@ -37,17 +38,20 @@ def run_on_ray(
         waiting = {
             task.remote(write_experiment(cell.experiment), str(cell.path.resolve()), device): cell for cell in cells
         }
+        failures: list[str] = []
         while waiting:
             ready, _ = ray.wait(list(waiting), num_returns=1)
             cell = waiting.pop(ready[0])
             try:
                 kind, answer = ray.get(ready[0])
             except ray.exceptions.RayError as error:
-                raise WorkerError(f"the run '{cell.path}' failed: {error}") from error
+                failures.append(f"the run '{cell.path}' failed: {error}")
+                continue
             if kind == "user":
                 raise UserError(answer)
             _bring_home(cell.path, answer)
             watch(cell, cell.experiment.rounds, None)
+        tell_failures(failures, len(cells))
     finally:
         if started:
             ray.shutdown()

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -38,35 +39,59 @@ def run_grid(
 
     With at least two cells, one single-threaded process per core has no barrier between clients and beats parallel
     clients; the results are the same.  A single cell, or ``jobs=1``, uses parallel clients instead.  Ctrl-C ends the
-    cells after their last checkpoint; running the grid again goes on from there.
+    cells after their last checkpoint; running the grid again goes on from there.  A cell that fails does not keep the
+    others from their work and is told of at the end; a setting that cannot be honoured ends the grid at once.
     """
     jobs = min(jobs or cores(), len(cells))
-    if jobs <= 1:
-        from smartfl.runs.execute import execute
+    run = _run_in_turn if jobs <= 1 else partial(_run_apart, jobs)
+    tell_failures(run(cells, fresh, device, watch), len(cells))
 
-        for cell in cells:
 
-            def hear(record: Any, cell: Cell = cell) -> None:
-                watch(cell, record.round, record.accuracy)
+def tell_failures(failures: Sequence[str], runs: int) -> None:
+    """Raise what went wrong in a grid of ``runs`` runs, if anything."""
+    if failures:
+        others = f"; {len(failures)} of {runs} runs failed, the others are done" if runs > 1 else ""
+        raise WorkerError(failures[0] + others)
 
+
+def _run_in_turn(
+    cells: Sequence[Cell], fresh: bool, device: str, watch: Callable[[Cell, int, float | None], None]
+) -> list[str]:
+    from smartfl.runs.execute import execute
+
+    failures = []
+    for cell in cells:
+
+        def hear(record: Any, cell: Cell = cell) -> None:
+            watch(cell, record.round, record.accuracy)
+
+        try:
             execute(cell.experiment, cell.path, resume=not fresh, fresh=fresh, device=device, watch=hear)
-        return
-    _run_apart(cells, jobs, fresh, device, watch)
+        except UserError:
+            raise
+        except Exception as error:
+            failures.append(_told(cell, error))
+    return failures
+
+
+def _told(cell: Cell, error: Exception) -> str:
+    return f"the run '{cell.path}' failed: {type(error).__name__}: {str(error).partition(os.linesep)[0]}"
 
 
 def _run_apart(
-    cells: Sequence[Cell],
     jobs: int,
+    cells: Sequence[Cell],
     fresh: bool,
     device: str,
     watch: Callable[[Cell, int, float | None], None],
-) -> None:
+) -> list[str]:
     import torch.multiprocessing
 
     warm_up()
     context: Any = torch.multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
     waiting = list(reversed(cells))
     running: dict[Connection, tuple[Cell, Any]] = {}
+    failures: list[str] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -87,12 +112,15 @@ def _run_apart(
                     process.join()
                     if process.exitcode != 0:
                         how = f"its process ended with status {process.exitcode}"
-                        raise WorkerError(f"the run '{cell.path}' failed: {how}; it can be resumed") from None
+                        failures.append(f"the run '{cell.path}' failed: {how}; it can be resumed")
                     continue
-                if isinstance(message[0], str):
-                    kind, text = message
-                    raise (UserError if kind == "user" else WorkerError)(text)
-                watch(cell, *message)
+                if message[0] == "user":
+                    raise UserError(message[1])
+                if message[0] == "failure":
+                    failures.append(message[1])
+                else:
+                    watch(cell, *message)
+        return failures
     finally:
         for _, process in running.values():
             process.terminate()
@@ -132,4 +160,4 @@ def _run_cell(pipe: Connection, cell: Cell, fresh: bool, device: str) -> None:
     except (BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:
-        pipe.send(("failure", f"the run '{cell.path}' failed: {type(error).__name__}: {error}"))
+        pipe.send(("failure", _told(cell, error)))
