@@ -114,6 +114,20 @@ def test_a_damaged_newest_checkpoint_costs_one_round(experiment, whole, tmp_path
     assert outcome(path) == outcome(whole)
 
 
+def test_a_run_without_a_whole_checkpoint_is_not_thrown_away_silently(experiment, whole, tmp_path):
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(experiment, path, stop=3)
+    before = (path / "rounds.jsonl").read_text()
+    for file in (path / "checkpoints").glob("*.safetensors"):
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UserError, match="none of the 2 checkpoints .* --fresh"):
+        run(experiment, path, resume=True)
+    assert (path / "rounds.jsonl").read_text() == before
+    run(experiment, path, fresh=True)
+    assert outcome(path) == outcome(whole)
+
+
 def test_a_cut_between_the_last_round_and_the_result(experiment, whole, tmp_path):
     path = tmp_path / "cut"
     shutil.copytree(whole, path)

@@ -78,6 +78,12 @@ class RunDirectory:
         records = [read_lines(file) if file.exists() else [] for file in files]
         # A checkpoint ahead of its records (a disk that lost the last line) would leave a gap in them.
         state = load_checkpoint(self.path / "checkpoints", newest=min(len(lines) for lines in records))
+        saved = list((self.path / "checkpoints").glob("round-*.json"))
+        if state is None and saved:  # hours of work must not be thrown away without a word
+            raise UserError(
+                f"none of the {len(saved)} checkpoints in '{self.path}' is whole and has its records; --fresh (or "
+                "removing the directory) runs it again from the start"
+            )
         done = state.round if state is not None else 0
         for file, lines in zip(files, records, strict=True):
             write_text(file, "".join(json.dumps(line) + "\n" for line in lines[:done]))
