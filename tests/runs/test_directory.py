@@ -121,7 +121,7 @@ def test_a_run_without_a_whole_checkpoint_is_not_thrown_away_silently(experiment
     before = (path / "rounds.jsonl").read_text()
     for file in (path / "checkpoints").glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(UserError, match="none of the 2 checkpoints .* --fresh"):
+    with pytest.raises(UserError, match=r"none of the 2 checkpoints .* --fresh"):
         run(experiment, path, resume=True)
     assert (path / "rounds.jsonl").read_text() == before
     run(experiment, path, fresh=True)
