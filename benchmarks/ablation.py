@@ -34,6 +34,7 @@ Part = Literal[
     # what SmartFL has not, on
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
+    "prior",  # a tenth of the price of scale, times KL(p ‖ uniform): a pull towards uniform weights
     "averaging",  # the mean of the second half of the iterates
     "best client",  # the best single client where its proxy loss is lower than the mix's: the proof's assumption
     "paired test",  # uniform weights unless the mix is better by two standard errors of the paired difference
@@ -122,6 +123,8 @@ class Ablated(SmartFL):
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
             visited.append(p)
             value, g = hull.gradient(p, index, loss)
+            if self.part == "prior":
+                g = g + 0.1 * scale * price / self.penalty * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
             return value, g - g.mean() if self.part == "median" else g
 
         optimizers: dict[str, FlatOptimizer] = {"common moment": CommonAdam(self.lr), "mirror": Mirror(self.lr)}
