@@ -18,9 +18,9 @@ from torch import Tensor
 from smartfl.aggregators.calibration import best_scale, class_balance, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
-from smartfl.aggregators.simplex_descent import Descent, descend
+from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
 from smartfl.aggregators.smartfl import SmartFL
-from smartfl.optimizers import FlatOptimizer
+from smartfl.optimizers import FlatAdam, FlatOptimizer
 from smartfl.types import Aggregate, Proxy, Server, Updates
 
 Part = Literal[
@@ -31,6 +31,8 @@ Part = Literal[
     "scale",  # s = 1: plain cross-entropy
     "refit",  # s fitted at the start only
     "decay",  # constant step
+    "floor",  # plain Adam: small gradients magnified
+    "classes",  # the loss over all classes, those without samples too
     # what SmartFL has not, on
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
@@ -102,10 +104,13 @@ class Ablated(SmartFL):
     def _optimise(self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator) -> Descent:
         labels = labels_of(proxy)
         weights = class_balance(labels, proxy.num_classes)
+        seen, labels = labels.unique(return_inverse=True)
+        if self.part == "classes":
+            seen, labels = torch.arange(proxy.num_classes), labels_of(proxy)
         if self.part == "balance":
             weights = torch.ones_like(weights)
         price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels))
-        latest = hull.logits(start).clone()
+        latest = hull.logits(start)[:, seen]
         scale = 1.0
         if self.part == "refit":
             scale = best_scale(latest, labels, weights, price, low=1.0)
@@ -116,6 +121,7 @@ class Ablated(SmartFL):
             scale = best_scale(latest, labels, weights, price, low=1.0)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
+            logits = logits[:, seen]
             latest[index] = logits.detach()
             c = weights[index].to(logits)
             return (c * F.cross_entropy(logits * scale, labels[index], reduction="none")).sum() / c.sum()
@@ -127,16 +133,19 @@ class Ablated(SmartFL):
                 g = g + 0.1 * scale * price / self.penalty * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
             return value, g - g.mean() if self.part == "median" else g
 
-        optimizers: dict[str, FlatOptimizer] = {"common moment": CommonAdam(self.lr), "mirror": Mirror(self.lr)}
+        optimizers: dict[str, FlatOptimizer] = {
+            "common moment": CommonAdam(self.lr),
+            "mirror": Mirror(self.lr),
+            "floor": FlatAdam(self.lr),
+        }
         found = descend(
             start,
             gradient,
             [minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)],
-            self.lr,
+            optimizers.get(self.part, SteadyAdam(self.lr)),
             centre=self.part not in ("centring", "median"),
             each_epoch=None if self.part in ("scale", "refit") else refit,
             decay=self.part != "decay",
-            optimizer=optimizers.get(self.part),
         )
         if self.part == "averaging" and visited:
             return replace(found, p=torch.stack(visited[len(visited) // 2 :]).mean(dim=0))

@@ -16,6 +16,8 @@ from torch import Tensor
 class FlatOptimizer(Protocol):
     """Updates one vector in place from a gradient of its shape; later vectors may be a prefix of the first."""
 
+    lr: float
+
     def step(self, w: Tensor, gradient: Tensor) -> None: ...
 
 

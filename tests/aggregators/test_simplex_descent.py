@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from smartfl.aggregators.simplex_descent import descend
-from smartfl.optimizers import FlatSGD
+from smartfl.aggregators.simplex_descent import SteadyAdam, descend
+from smartfl.optimizers import FlatAdam, FlatSGD
 
 
 def constant(*g):
@@ -23,14 +23,10 @@ def start(*p):
     return torch.tensor(p, dtype=torch.float64)
 
 
-def sgd(lr):
-    return FlatSGD(lr)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 20])
 def test_raw_adam_takes_every_step_back(count):
     """g = (5.1, 4.9): Adam moves both coordinates by −lr and the projection undoes it."""
-    found = descend(start(0.5, 0.5), constant(5.1, 4.9), steps(count), lr=0.01, centre=False)
+    found = descend(start(0.5, 0.5), constant(5.1, 4.9), steps(count), FlatAdam(0.01), centre=False)
     assert found.p.tolist() == pytest.approx([0.5, 0.5], abs=1e-9)
     assert found.steps == count
 
@@ -38,13 +34,13 @@ def test_raw_adam_takes_every_step_back(count):
 def test_centred_adam_moves_by_its_learning_rate():
     """g − mean = (0.1, −0.1): (0.49, 0.51), (0.48, 0.52), (0.47, 0.53)."""
     for count in (1, 2, 3):
-        found = descend(start(0.5, 0.5), constant(5.1, 4.9), steps(count), lr=0.01, centre=True)
+        found = descend(start(0.5, 0.5), constant(5.1, 4.9), steps(count), FlatAdam(0.01), centre=True)
         assert found.p.tolist() == pytest.approx([0.5 - 0.01 * count, 0.5 + 0.01 * count], abs=1e-6)
 
 
 def test_three_clients_one_raw_adam_step():
     """Steps −0.01·sign(g) give (0.49, 0.26, 0.24); the projection adds (1 − 0.99)/3 to each."""
-    found = descend(start(0.5, 0.25, 0.25), constant(1.0, -1.0, 2.0), steps(1), lr=0.01, centre=False)
+    found = descend(start(0.5, 0.25, 0.25), constant(1.0, -1.0, 2.0), steps(1), FlatAdam(0.01), centre=False)
     assert found.p.tolist() == pytest.approx([0.493333, 0.263333, 0.243333], abs=1e-6)
 
 
@@ -53,7 +49,7 @@ def test_three_clients_one_raw_adam_step():
 def test_sgd_does_not_see_a_common_shift(shift, centre):
     """(0.5, 0.25, 0.25) − 0.1·(1, −1, 2) = (0.4, 0.35, 0.05), plus 0.2/3 each, whatever is added to all of g."""
     g = constant(1 + shift, -1 + shift, 2 + shift)
-    found = descend(start(0.5, 0.25, 0.25), g, steps(1), lr=0.1, centre=centre, optimizer=FlatSGD(0.1))
+    found = descend(start(0.5, 0.25, 0.25), g, steps(1), FlatSGD(0.1), centre=centre)
     assert found.p.tolist() == pytest.approx([0.466667, 0.416667, 0.116667], abs=1e-6)
 
 
@@ -65,7 +61,7 @@ def test_every_iterate_lies_on_the_simplex():
         seen.append(p.clone())
         return 0.0, 10 * torch.randn(5, generator=generator, dtype=torch.float64)
 
-    found = descend(torch.full((5,), 0.2, dtype=torch.float64), noisy, steps(60), lr=0.1, centre=True)
+    found = descend(torch.full((5,), 0.2, dtype=torch.float64), noisy, steps(60), FlatAdam(0.1), centre=True)
     for p in [*seen, found.p]:
         assert float(p.min()) >= 0
         assert abs(float(p.sum()) - 1) <= 1e-9
@@ -73,20 +69,27 @@ def test_every_iterate_lies_on_the_simplex():
 
 def test_decay_shrinks_the_step_over_the_second_half():
     """Four epochs of one step: full steps of 0.01 in the first two, then 2/2 and 1/2 of it: 0.035 in all."""
-    found = descend(start(0.5, 0.5), constant(1.0, -1.0), steps(1, epochs=4), lr=0.01, centre=True, decay=True)
+    found = descend(start(0.5, 0.5), constant(1.0, -1.0), steps(1, epochs=4), FlatAdam(0.01), centre=True, decay=True)
     assert found.p.tolist() == pytest.approx([0.465, 0.535], abs=1e-3)
 
 
 def test_each_epoch_sees_the_current_weights():
     seen = []
     gradient = constant(1.0, -1.0)
-    descend(start(0.5, 0.5), gradient, steps(2, epochs=2), 0.01, True, each_epoch=lambda p: seen.append(p.tolist()))
+    descend(
+        start(0.5, 0.5),
+        gradient,
+        steps(2, epochs=2),
+        FlatAdam(0.01),
+        True,
+        each_epoch=lambda p: seen.append(p.tolist()),
+    )
     assert seen == [pytest.approx([0.5, 0.5]), pytest.approx([0.48, 0.52], abs=1e-6)]
 
 
 def test_no_steps_return_the_start_as_a_copy():
     p = start(0.3, 0.7)
-    found = descend(p, constant(1.0, 0.0), steps(0), lr=0.01, centre=True)
+    found = descend(p, constant(1.0, 0.0), steps(0), FlatAdam(0.01), centre=True)
     assert (found.p.tolist(), found.steps) == ([0.3, 0.7], 0)
     assert found.p.data_ptr() != p.data_ptr()
 
@@ -104,19 +107,45 @@ def scripted(*values):
 
 
 def test_a_gradient_that_is_not_finite_is_skipped():
-    found = descend(start(0.5, 0.5), scripted(3.0, None, None, 2.0), steps(4), lr=0.01, centre=True)
+    found = descend(start(0.5, 0.5), scripted(3.0, None, None, 2.0), steps(4), FlatAdam(0.01), centre=True)
     assert (found.steps, found.events) == (2, ())
     assert found.p.tolist() == pytest.approx([0.48, 0.52], abs=1e-6)
 
 
 def test_three_in_a_row_end_the_search_at_the_best_weights_so_far():
     """Losses 3, 1, 2 at 0.5, 0.49, 0.48, then three bad gradients: the best is 0.49."""
-    found = descend(start(0.5, 0.5), scripted(3.0, 1.0, 2.0, None, None, None, 0.0), steps(7), lr=0.01, centre=True)
+    found = descend(
+        start(0.5, 0.5), scripted(3.0, 1.0, 2.0, None, None, None, 0.0), steps(7), FlatAdam(0.01), centre=True
+    )
     assert found.p.tolist() == pytest.approx([0.49, 0.51], abs=1e-6)
     assert found.steps == 3
     assert found.events == ("3 non-finite gradients in a row: the best weights so far",)
 
 
 def test_without_one_finite_gradient_the_start_is_returned():
-    found = descend(start(0.25, 0.75), scripted(None, None, None), steps(3), lr=0.01, centre=True)
+    found = descend(start(0.25, 0.75), scripted(None, None, None), steps(3), FlatAdam(0.01), centre=True)
     assert found.p.tolist() == [0.25, 0.75]
+
+
+def test_steady_adam_by_hand():
+    """First step: m̂ = g, √v̂ = |g|.  The upper quartile of 1, 4, 8, 2, 16 is 8: steps 1/8, 4/8, 8/8, 2/8, 16/16."""
+    w = torch.zeros(5, dtype=torch.float64)
+    SteadyAdam(0.1).step(w, start(1.0, -4.0, 8.0, 2.0, -16.0))
+    assert w.tolist() == pytest.approx([-0.0125, 0.05, -0.1, -0.025, 0.1])
+
+
+def test_steady_adam_is_adam_where_all_gradients_are_of_one_size():
+    torch.manual_seed(0)
+    signs = torch.randn(30, 5, dtype=torch.float64).sign()
+    ours, theirs = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
+    steady, adam = SteadyAdam(0.01), FlatAdam(0.01)
+    for g in signs:
+        steady.step(ours, 3 * g)
+        adam.step(theirs, 3 * g)
+    assert ours.tolist() == pytest.approx(theirs.tolist(), abs=1e-8)
+
+
+def test_steady_adam_stands_still_without_a_gradient():
+    w = start(0.25, 0.75)
+    SteadyAdam(0.1).step(w, torch.zeros(2, dtype=torch.float64))
+    assert w.tolist() == [0.25, 0.75]

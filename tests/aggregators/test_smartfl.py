@@ -60,9 +60,8 @@ def test_two_clients_and_a_quadratic_loss_reach_the_closed_form(target, optimum)
         updates.weights,
         lambda p, index: hull.gradient(p, index, lambda output, where: (output - target).square().mean()),
         batches,
-        lr=0.01,
+        FlatSGD(0.01),
         centre=True,
-        optimizer=FlatSGD(0.01),
     )
     assert found.p.tolist() == pytest.approx([optimum, 1 - optimum], abs=1e-4)
     assert hull.mix(found.p).item() == pytest.approx(4 * optimum, abs=1e-3)
@@ -343,3 +342,17 @@ def test_dust_is_swept_from_the_weights():
     """Four clients: weights below 0.001/4 go, the rest is made to sum to one."""
     p = without_dust(torch.tensor([0.6, 0.3998, 0.0001, 0.0001], dtype=torch.float64))
     assert p.tolist() == pytest.approx([0.6 / 0.9998, 0.3998 / 0.9998, 0, 0])
+
+
+@both_paths
+def test_a_class_without_samples_is_not_held_against_the_clients_that_know_it(linear):
+    """Two clients agree but for the class that the samples lack, which one of them never says: neither is better."""
+    problem = Problem(linear)
+    there = problem.proxy.labels != 2
+    proxy = Proxy(problem.proxy.inputs[there], problem.proxy.labels[there], 3)
+    silent = problem.good.clone()
+    silent[-1] = -5.0  # the bias of class 2
+    server = Server(model=problem.model, proxy=proxy, generator=torch.Generator().manual_seed(5))
+    rows = problem.updates(torch.stack([problem.good, silent]))
+    assert SmartFL()(rows, server).coefficients.tolist() == pytest.approx([0.5, 0.5], abs=1e-6)
+    assert SmartFL(variant="centred")(rows, server).coefficients[0] < 0.25

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from smartfl.errors import UserError
-from smartfl.optimizers import FlatAdam, FlatOptimizer
+from smartfl.optimizers import FlatOptimizer
 from smartfl.simplex import project_simplex
 
 SKIPS = 3  # consecutive non-finite gradients before the search gives up
@@ -34,15 +34,39 @@ class Descent:
     events: tuple[str, ...] = ()
 
 
+@dataclass
+class SteadyAdam:
+    """Adam that does not magnify small gradients: w_i ← w_i − η m_i / max(√v_i, Q(√v)), Q the upper quartile over i.
+
+    Adam walks every coordinate at full speed however small its gradient is.  Of weights on a simplex those with small
+    gradients then wander by chance, and where most clients are attackers who agree, their (centred) gradients are the
+    small ones.  Coordinates with large gradients still step by η: one huge client does not slow the others down.
+    """
+
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    _moments: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+    _steps: int = field(default=0, init=False, repr=False)
+
+    def step(self, w: Tensor, gradient: Tensor) -> None:
+        mean, square = self._moments or (torch.zeros_like(w), torch.zeros_like(w))
+        self._moments = mean.lerp_(gradient, 1 - self.betas[0]), square.lerp_(gradient.square(), 1 - self.betas[1])
+        self._steps += 1
+        unbiased, size = (m / (1 - beta**self._steps) for m, beta in zip(self._moments, self.betas, strict=True))
+        size = size.sqrt()
+        floor = size.sort().values[3 * (len(w) - 1) // 4].clamp_min(self.eps)
+        w -= self.lr * unbiased / torch.maximum(size, floor)
+
+
 def descend(
     start: Tensor,
     gradient: Callable[[Tensor, Tensor], tuple[float, Tensor]],
     batches: Sequence[Iterable[Tensor]],
-    lr: float,
+    optimizer: FlatOptimizer,
     centre: bool,
     each_epoch: Callable[[Tensor], None] | None = None,
     decay: bool = False,
-    optimizer: FlatOptimizer | None = None,
 ) -> Descent:
     """Minimise over the simplex: an optimiser step on p, then p ← Π(p), after every mini-batch.
 
@@ -52,15 +76,14 @@ def descend(
     step alike again).  ``decay`` lets the step shrink to nothing over the second half of the epochs, which ends Adam's
     jitter of ±lr.  A non-finite gradient is skipped; after three in a row the best p so far is returned.
     """
-    p = start.clone()
-    optimizer = optimizer or FlatAdam(lr)
+    p, lr = start.clone(), optimizer.lr
     half = len(batches) // 2
     best, lowest = start.clone(), torch.inf
     steps, skipped = 0, 0
     for epoch, epoch_batches in enumerate(batches):
         if each_epoch is not None:
             each_epoch(p)
-        if decay and isinstance(optimizer, FlatAdam):
+        if decay:
             optimizer.lr = lr * min(1.0, (len(batches) - epoch) / (len(batches) - half))
         for index in epoch_batches:
             value, g = gradient(p, index)

@@ -21,8 +21,9 @@ from smartfl.aggregators.proxy import (
     minibatches,
     require_proxy,
 )
-from smartfl.aggregators.simplex_descent import Descent, check_search, descend
+from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, check_search, descend
 from smartfl.errors import UserError
+from smartfl.optimizers import FlatAdam
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
 
 
@@ -35,7 +36,8 @@ class SmartFL(Aggregator):
         literal      the paper to the letter: Adam on p with the raw gradient ⟨∂L/∂w, w_i⟩, projection after every
                      mini-batch, cross-entropy, last iterate
         centred      the same without the part that all clients' gradients share, because of which Adam hardly moves p
-        calibrated   centred, on the class-balanced loss  min_{s ≥ 1} CE(s·z_{w(p)}, y) + λs,  s refitted every epoch
+        calibrated   centred, on the class-balanced loss  min_{s ≥ 1} CE(s·z_{w(p)}, y) + λs  over the classes that the
+                     samples have, s refitted every epoch, small gradients not magnified (``SteadyAdam``)
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
@@ -98,23 +100,34 @@ class SmartFL(Aggregator):
         return replace(found, coefficients=p, events=events + found.events)
 
     def _optimise(self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator) -> Descent:
-        labels = proxy.labels
-        assert labels is not None
-        calibrated = self.variant == "calibrated"
-        weights = class_balance(labels, proxy.num_classes) if calibrated else torch.ones(len(labels))
-        scale, price = 1.0, 0.0
-        if calibrated and self.penalty:
-            price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels))
+        labels = labels_of(proxy)
+        batches = [minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)]
+        if self.variant != "calibrated":
 
+            def plain(logits: Tensor, index: Tensor) -> Tensor:
+                return F.cross_entropy(logits, labels[index])
+
+            return descend(
+                start,
+                gradient=lambda p, index: hull.gradient(p, index, plain),
+                batches=batches,
+                optimizer=FlatAdam(self.lr),
+                centre=self.variant == "centred",
+            )
+        weights = class_balance(labels, proxy.num_classes)
+        price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels)) if self.penalty else 0.0
+        # The samples say nothing of a class that they lack, least of all that nothing belongs to it.
+        seen, labels = labels.unique(return_inverse=True)
         # The scale is refitted on what the last epoch's mini-batches said: another pass over all samples would cost
         # half as much as the epoch, and p moves little in one.
-        latest = hull.logits(start).clone()
+        latest, scale = hull.logits(start)[:, seen], 1.0
 
         def refit(p: Tensor) -> None:
             nonlocal scale
             scale = best_scale(latest, labels, weights, price, low=1.0)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
+            logits = logits[:, seen]
             latest[index] = logits.detach()
             c = weights[index].to(logits)
             each = F.cross_entropy(logits * scale, labels[index], reduction="none")
@@ -123,11 +136,11 @@ class SmartFL(Aggregator):
         return descend(
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),
-            batches=[minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)],
-            lr=self.lr,
-            centre=self.variant != "literal",
-            each_epoch=refit if calibrated else None,
-            decay=calibrated,
+            batches=batches,
+            optimizer=SteadyAdam(self.lr),
+            centre=True,
+            each_epoch=refit,
+            decay=True,
         )
 
 

@@ -22,6 +22,7 @@ from smartfl.aggregators.simplex_descent import check_search, descend
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities, unbiased_labels
 from smartfl.errors import UserError
+from smartfl.optimizers import FlatAdam
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
 
 
@@ -101,7 +102,7 @@ class SmartFLUnlabelled(Aggregator):
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),
             batches=[minibatches(len(proxy), self.batch_size, 1, server.generator) for _ in range(self.server_epochs)],
-            lr=self.lr or 5e-4,
+            optimizer=FlatAdam(self.lr or 5e-4),
             centre=self.variant != "literal",
         )
         student = distillation_loss(q, hull.logits(found.p), self.temperature)
