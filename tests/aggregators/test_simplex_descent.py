@@ -7,6 +7,7 @@ import torch
 
 from smartfl.aggregators.simplex_descent import SteadyAdam, descend
 from smartfl.optimizers import FlatAdam, FlatSGD
+from smartfl.simplex import project_simplex
 
 
 def constant(*g):
@@ -128,20 +129,21 @@ def test_without_one_finite_gradient_the_start_is_returned():
 
 
 def test_steady_adam_by_hand():
-    """First step: m̂ = g, √v̂ = |g|.  The upper quartile of 1, 4, 8, 2, 16 is 8: steps 1/8, 4/8, 8/8, 2/8, 16/16."""
-    w = torch.zeros(5, dtype=torch.float64)
-    SteadyAdam(0.1).step(w, start(1.0, -4.0, 8.0, 2.0, -16.0))
-    assert w.tolist() == pytest.approx([-0.0125, 0.05, -0.1, -0.025, 0.1])
+    """First step: m̂ = g, √v̂ = |g| = 1, 4, 16; with p = (½, ¼, ¼) the floor is ½ + 1 + 4 = 5.5."""
+    p = start(0.5, 0.25, 0.25)
+    SteadyAdam(0.1).step(p, start(1.0, -4.0, 16.0))
+    assert p.tolist() == pytest.approx([0.5 - 0.1 / 5.5, 0.25 + 0.4 / 5.5, 0.25 - 0.1])
 
 
 def test_steady_adam_is_adam_where_all_gradients_are_of_one_size():
     torch.manual_seed(0)
     signs = torch.randn(30, 5, dtype=torch.float64).sign()
-    ours, theirs = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
+    ours, theirs = (torch.full((5,), 0.2, dtype=torch.float64) for _ in range(2))
     steady, adam = SteadyAdam(0.01), FlatAdam(0.01)
     for g in signs:
         steady.step(ours, 3 * g)
         adam.step(theirs, 3 * g)
+        ours, theirs = project_simplex(ours), project_simplex(theirs)
     assert ours.tolist() == pytest.approx(theirs.tolist(), abs=1e-8)
 
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from smartfl.aggregators.base import Aggregator
-from smartfl.aggregators.blocks import for_blocks
 from smartfl.aggregators.distances import distances_to
-from smartfl.aggregators.norm_clipping import clip_factors
+from smartfl.aggregators.shortening import clip_factors, shortened
 from smartfl.aggregators.wrapper import Wrapper
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, Server, Updates
-
-HUGE = 1e37  # the difference to a row of this length may be no float32
 
 
 @dataclass(frozen=True)
@@ -34,26 +29,7 @@ class Clipping(Wrapper):
             raise UserError(f"threshold = {self.threshold:g} must be above 0, or left out for the median norm")
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
-        size = updates.spec.num_parameters
-        start = updates.origin[:size]
-        norms = distances_to(updates.parameters, start)
+        norms = distances_to(updates.parameters, updates.origin[: updates.spec.num_parameters])
         factors, limit = clip_factors(norms, self.threshold)
-        clipped = factors < 1
-        if clipped.any():
-            matrix = torch.empty_like(updates.matrix)
-
-            def shorten(client: slice) -> None:
-                row, out, factor = (each[client.start] for each in (updates.matrix, matrix, factors))
-                if factor == 1:
-                    out.copy_(row)
-                    return
-                out[size:] = row[size:]
-                if norms[client.start] > HUGE:
-                    out[:size] = (row[:size].to(torch.float64) - start) * factor + start
-                else:
-                    torch.sub(row[:size], start, out=out[:size]).mul_(factor).add_(start)
-
-            for_blocks(shorten, len(updates), block=1)
-            updates = updates.with_matrix(matrix)
-        result = self.rule(updates, server)
-        return replace(result, info={**result.info, "threshold": limit, "clipped": int(clipped.sum())})
+        result = self.rule(shortened(updates, norms, factors), server)
+        return replace(result, info={**result.info, "threshold": limit, "clipped": int((factors < 1).sum())})

@@ -5,19 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from smartfl.aggregators.base import Aggregator
-from smartfl.aggregators.columns import middle
 from smartfl.aggregators.distances import distances_to, mix_differences
+from smartfl.aggregators.shortening import clip_factors
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, Server, Updates
-
-
-def clip_factors(norms: Tensor, threshold: float | None) -> tuple[Tensor, float]:
-    """(n,) min(1, M/‖Δ_i‖) and M: ``threshold``, or the median of ``norms`` (n,) where it is None."""
-    limit = float(middle(norms[:, None])) if threshold is None else threshold
-    return torch.where(norms > limit, limit / norms, torch.ones_like(norms)), limit
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,11 @@ class Descent:
 
 @dataclass
 class SteadyAdam:
-    """Adam that does not magnify small gradients: w_i ← w_i − η m_i / max(√v_i, Q(√v)), Q the upper quartile over i.
+    """Adam that does not magnify small gradients: p_i ← p_i − η m_i / max(√v_i, Σ_j p_j √v_j), for p on the simplex.
 
-    Adam walks every coordinate at full speed however small its gradient is.  Of weights on a simplex those with small
-    gradients then wander by chance, and where most clients are attackers who agree, their (centred) gradients are the
-    small ones.  Coordinates with large gradients still step by η: one huge client does not slow the others down.
+    Adam walks every coordinate at full speed however small its gradient is.  Weights with small gradients then wander
+    by chance, and where most clients are attackers who agree, their (centred) gradients are the small ones.  Whoever
+    has a large gradient still steps by η, and with its weight it loses its say in what is small.
     """
 
     lr: float
@@ -55,7 +55,7 @@ class SteadyAdam:
         self._steps += 1
         unbiased, size = (m / (1 - beta**self._steps) for m, beta in zip(self._moments, self.betas, strict=True))
         size = size.sqrt()
-        floor = size.sort().values[3 * (len(w) - 1) // 4].clamp_min(self.eps)
+        floor = (w @ size).clamp_min(self.eps)
         w -= self.lr * unbiased / torch.maximum(size, floor)
 
 

@@ -21,10 +21,13 @@ from smartfl.aggregators.proxy import (
     minibatches,
     require_proxy,
 )
+from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, check_search, descend
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
+
+REACH = 2.0  # median lengths; honest updates of very unequal clients stay below, attackers need more to do harm
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class SmartFL(Aggregator):
                      mini-batch, cross-entropy, last iterate
         centred      the same without the part that all clients' gradients share, because of which Adam hardly moves p
         calibrated   centred, on the class-balanced loss  min_{s ≥ 1} CE(s·z_{w(p)}, y) + λs  over the classes that the
-                     samples have, s refitted every epoch, small gradients not magnified (``SteadyAdam``)
+                     samples have, s refitted every epoch, small gradients not magnified (``SteadyAdam``), no update
+                     longer than twice the median one
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
@@ -69,6 +73,9 @@ class SmartFL(Aggregator):
         start = start.cpu()
         if len(updates) == 1 or self.server_epochs == 0:
             return weighted(updates, start)
+        shorter = 0
+        if self.variant == "calibrated":
+            updates, shorter = within_reach(updates, REACH)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
         events: tuple[str, ...] = ()
         if not torch.isfinite(hull.logits(start)).all():
@@ -88,6 +95,7 @@ class SmartFL(Aggregator):
             "moved": float((found.p - start).abs().sum()),
             "effective_clients": float(1 / (found.p**2).sum()),
             "steps": found.steps,
+            "shortened": shorter,
         }
         return Aggregate(vector, found.p, info, events + found.events)
 
