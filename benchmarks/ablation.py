@@ -8,8 +8,9 @@ for every ``Part``; the second group are candidates that are not in SmartFL.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -72,6 +73,13 @@ class Mirror:
         self.largest = max(self.largest, float(gradient.abs().max()))
         w *= torch.exp(-self.lr * gradient / max(self.largest, 1e-30))
         w /= w.sum()
+
+
+@dataclass(frozen=True)
+class Unlimited(SmartFL):
+    """SmartFL on updates of any length."""
+
+    reach: ClassVar[float] = math.inf
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,6 @@ from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
 
-REACH = 2.0  # median lengths; honest updates of very unequal clients stay below, attackers need more to do harm
-
 
 @dataclass(frozen=True)
 class SmartFL(Aggregator):
@@ -52,6 +50,7 @@ class SmartFL(Aggregator):
 
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
     widens: ClassVar[bool] = True
+    reach: ClassVar[float] = 2.0  # median lengths: honest updates of very unequal clients hardly ever exceed it
 
     variant: Literal["calibrated", "centred", "literal"] = "calibrated"
     server_epochs: int = 20
@@ -75,7 +74,7 @@ class SmartFL(Aggregator):
             return weighted(updates, start)
         shorter = 0
         if self.variant == "calibrated":
-            updates, shorter = within_reach(updates, REACH)
+            updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
         events: tuple[str, ...] = ()
         if not torch.isfinite(hull.logits(start)).all():
