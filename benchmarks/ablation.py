@@ -19,6 +19,7 @@ from torch import Tensor
 from smartfl.aggregators.calibration import best_scale, class_balance, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
+from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.optimizers import FlatAdam, FlatOptimizer
@@ -93,6 +94,7 @@ class Ablated(SmartFL):
         if self.part not in ("best client", "paired test") or found.coefficients is None:
             return found
         model, proxy = require_proxy(self, server, labelled=True)
+        updates, _ = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
         labels = labels_of(proxy)
         mixed = F.cross_entropy(hull.logits(found.coefficients).double(), labels, reduction="none")
