@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smartfl.aggregators.calibration import best_scale, class_balance, price_of_scale
+from smartfl.aggregators.calibration import best_scale, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
 from smartfl.aggregators.shortening import within_reach
@@ -34,7 +34,7 @@ Part = Literal[
     "refit",  # s fitted at the start only
     "decay",  # constant step
     "floor",  # plain Adam: small gradients magnified
-    "classes",  # the loss over all classes, those without samples too
+    "classes",  # classes without samples not discounted
     # what SmartFL has not, on
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
@@ -114,13 +114,13 @@ class Ablated(SmartFL):
     def _optimise(self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator) -> Descent:
         labels = labels_of(proxy)
         weights = class_balance(labels, proxy.num_classes)
-        seen, labels = labels.unique(return_inverse=True)
+        prior = log_prior(labels, proxy.num_classes)
         if self.part == "classes":
-            seen, labels = torch.arange(proxy.num_classes), labels_of(proxy)
+            prior = torch.zeros_like(prior)
         if self.part == "balance":
             weights = torch.ones_like(weights)
         price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels))
-        latest = hull.logits(start)[:, seen]
+        latest = hull.logits(start).clone()
         scale = 1.0
         if self.part == "refit":
             scale = best_scale(latest, labels, weights, price, low=1.0)
@@ -131,10 +131,11 @@ class Ablated(SmartFL):
             scale = best_scale(latest, labels, weights, price, low=1.0)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
-            logits = logits[:, seen]
             latest[index] = logits.detach()
             c = weights[index].to(logits)
-            return (c * F.cross_entropy(logits * scale, labels[index], reduction="none")).sum() / c.sum()
+            return (
+                c * F.cross_entropy(logits * scale + prior.to(logits), labels[index], reduction="none")
+            ).sum() / c.sum()
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
             visited.append(p)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from smartfl.aggregators.calibration import best_scale, class_balance, logit_scale, price_of_scale
+from smartfl.aggregators.calibration import best_scale, class_balance, log_prior, logit_scale, price_of_scale
 
 
 def loss_at(scale, logits, labels, weights):
@@ -88,3 +90,10 @@ def test_a_price_lowers_the_scale_to_where_the_slopes_meet():
     one, label, weight = torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.ones(1, dtype=torch.float64)
     assert best_scale(one, label, weight, price=0.1) == pytest.approx(2.197225, abs=1e-5)
     assert best_scale(one, label, weight, price=0.6, low=1.0) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_classes_without_samples_are_discounted_by_hand():
+    """Eight samples of classes 0 and 3 of 4: ln(4/8) for the others; too few samples discount nothing."""
+    assert log_prior(torch.tensor([0, 3] * 4), 4).tolist() == pytest.approx([0, math.log(0.5), math.log(0.5), 0])
+    assert log_prior(torch.tensor([0, 1]), 4).tolist() == [0, 0, 0, 0]
+    assert log_prior(torch.tensor([0, 1] * 50), 2).tolist() == [0, 0]

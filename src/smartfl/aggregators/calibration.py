@@ -15,6 +15,17 @@ def class_balance(labels: Tensor, num_classes: int) -> Tensor:
     return weights * (len(labels) / weights.sum())
 
 
+def log_prior(labels: Tensor, num_classes: int) -> Tensor:
+    """(C,) ln π_c up to a constant: 0 for classes that have samples, ln(C/N) ≤ 0 for those that have none.
+
+    Cross-entropy rewards never to predict a class without samples, and so prefers clients that do not know it.  Logit
+    adjustment (Menon et al. 2021) adds the log of the class frequencies; balanced classes have 1/C, and of N samples
+    without one of a class its frequency is put at 1/N.  A model that predicts the class against the labels still pays.
+    """
+    missing = torch.bincount(labels, minlength=num_classes) == 0
+    return missing.to(torch.float64) * min(0.0, math.log(num_classes / len(labels)))
+
+
 def logit_scale(logits: Tensor) -> float:
     """ζ, the median over clients of the spread of their ``logits`` (n, N, C) around each sample's mean."""
     z = logits.to(torch.float64)

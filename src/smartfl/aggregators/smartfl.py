@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
-from smartfl.aggregators.calibration import best_scale, class_balance, price_of_scale
+from smartfl.aggregators.calibration import best_scale, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import (
     client_logits,
@@ -37,9 +37,9 @@ class SmartFL(Aggregator):
         literal      the paper to the letter: Adam on p with the raw gradient ⟨∂L/∂w, w_i⟩, projection after every
                      mini-batch, cross-entropy, last iterate
         centred      the same without the part that all clients' gradients share, because of which Adam hardly moves p
-        calibrated   centred, on the class-balanced loss  min_{s ≥ 1} CE(s·z_{w(p)}, y) + λs  over the classes that the
-                     samples have, s refitted every epoch, small gradients not magnified (``SteadyAdam``), no update
-                     longer than twice the median one
+        calibrated   centred, on the class-balanced loss  min_{s ≥ 1} CE(s·z_{w(p)} + ln π, y) + λs,  s refitted every
+                     epoch, classes without samples discounted (``log_prior``), small gradients not magnified
+                     (``SteadyAdam``), no update longer than twice the median one
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
@@ -123,21 +123,19 @@ class SmartFL(Aggregator):
             )
         weights = class_balance(labels, proxy.num_classes)
         price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels)) if self.penalty else 0.0
-        # The samples say nothing of a class that they lack, least of all that nothing belongs to it.
-        seen, labels = labels.unique(return_inverse=True)
+        prior = log_prior(labels, proxy.num_classes)
         # The scale is refitted on what the last epoch's mini-batches said: another pass over all samples would cost
         # half as much as the epoch, and p moves little in one.
-        latest, scale = hull.logits(start)[:, seen], 1.0
+        latest, scale = hull.logits(start).clone(), 1.0
 
         def refit(p: Tensor) -> None:
             nonlocal scale
             scale = best_scale(latest, labels, weights, price, low=1.0)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
-            logits = logits[:, seen]
             latest[index] = logits.detach()
             c = weights[index].to(logits)
-            each = F.cross_entropy(logits * scale, labels[index], reduction="none")
+            each = F.cross_entropy(logits * scale + prior.to(logits), labels[index], reduction="none")
             return (c * each).sum() / c.sum()
 
         return descend(
