@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smartfl.aggregators.calibration import best_scale, class_balance, log_prior, price_of_scale
+from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
 from smartfl.aggregators.shortening import within_reach
@@ -120,28 +120,16 @@ class Ablated(SmartFL):
         if self.part == "balance":
             weights = torch.ones_like(weights)
         price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels))
-        latest = hull.logits(start).clone()
-        scale = 1.0
+        loss = CalibratedLoss(hull.logits(start).clone(), labels, weights, prior, price)
         if self.part == "refit":
-            scale = best_scale(latest, labels, weights, price, low=1.0)
+            loss.refit()
         visited: list[Tensor] = []
-
-        def refit(p: Tensor) -> None:
-            nonlocal scale
-            scale = best_scale(latest, labels, weights, price, low=1.0)
-
-        def loss(logits: Tensor, index: Tensor) -> Tensor:
-            latest[index] = logits.detach()
-            c = weights[index].to(logits)
-            return (
-                c * F.cross_entropy(logits * scale + prior.to(logits), labels[index], reduction="none")
-            ).sum() / c.sum()
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
             visited.append(p)
             value, g = hull.gradient(p, index, loss)
             if self.part == "prior":
-                g = g + 0.1 * scale * price / self.penalty * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
+                g = g + 0.1 * loss.scale * price / self.penalty * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
             return value, g - g.mean() if self.part == "median" else g
 
         optimizers: dict[str, FlatOptimizer] = {
@@ -155,7 +143,7 @@ class Ablated(SmartFL):
             [minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)],
             optimizers.get(self.part, SteadyAdam(self.lr)),
             centre=self.part not in ("centring", "median"),
-            each_epoch=None if self.part in ("scale", "refit") else refit,
+            each_epoch=None if self.part in ("scale", "refit") else lambda p: loss.refit(),
             decay=self.part != "decay",
         )
         if self.part == "averaging" and visited:

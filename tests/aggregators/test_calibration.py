@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from smartfl.aggregators.calibration import best_scale, class_balance, log_prior, logit_scale, price_of_scale
+from smartfl.aggregators.calibration import (
+    CalibratedLoss,
+    best_scale,
+    class_balance,
+    log_prior,
+    logit_scale,
+    price_of_scale,
+)
 
 
 def loss_at(scale, logits, labels, weights):
@@ -97,3 +104,16 @@ def test_classes_without_samples_are_discounted_by_hand():
     assert log_prior(torch.tensor([0, 3] * 4), 4).tolist() == pytest.approx([0, math.log(0.5), math.log(0.5), 0])
     assert log_prior(torch.tensor([0, 1]), 4).tolist() == [0, 0, 0, 0]
     assert log_prior(torch.tensor([0, 1] * 50), 2).tolist() == [0, 0]
+
+
+def test_the_calibrated_loss_by_hand():
+    """Logits (ln 2, 0) at scale 1 and prior (0, ln ½): odds 4 : 1.  Weights 3 and 1: (3 ln 1.25 + ln 5) / 4."""
+    logits = torch.tensor([[math.log(2.0), 0.0]] * 3, dtype=torch.float64)
+    labels, weights = torch.tensor([0, 1, 0]), torch.tensor([3.0, 1.0, 1.0], dtype=torch.float64)
+    prior = torch.tensor([0.0, math.log(0.5)], dtype=torch.float64)
+    loss = CalibratedLoss(torch.zeros(3, 2, dtype=torch.float64), labels, weights, prior, price=0.0)
+    found = loss(logits[:2], torch.tensor([0, 1]))
+    assert found.item() == pytest.approx((3 * math.log(1.25) + math.log(5)) / 4)
+    assert torch.equal(loss.latest, torch.tensor([*logits[:2].tolist(), [0.0, 0.0]], dtype=torch.float64))
+    loss.refit()
+    assert loss.scale == best_scale(loss.latest, labels, weights, 0.0, low=1.0) > 1

@@ -12,12 +12,12 @@ from torch import nn
 
 from smartfl.aggregators.fedavg import FedAvg
 from smartfl.aggregators.hull import Hull
-from smartfl.aggregators.simplex_descent import descend
+from smartfl.aggregators.simplex_descent import SteadyAdam, descend
 from smartfl.aggregators.smartfl import SmartFL, without_dust
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.models.logistic import Logistic
-from smartfl.optimizers import FlatSGD
+from smartfl.optimizers import FlatAdam, FlatSGD
 from smartfl.types import Proxy, Server, Updates
 
 VARIANTS = ["literal", "centred", "calibrated"]
@@ -373,3 +373,31 @@ def test_a_client_that_says_the_missing_class_about_everything_gets_no_weight(li
     server = Server(model=problem.model, proxy=proxy, generator=torch.Generator().manual_seed(5))
     result = SmartFL(server_epochs=100)(problem.updates(torch.stack([problem.good, loud, problem.good])), server)
     assert float(result.coefficients[1]) < 0.01
+
+
+def test_the_discount_of_missing_classes_is_part_of_the_loss(monkeypatch):
+    """Two clients agree but for class 2, of which there is no sample: discounted entirely, neither is better."""
+    problem = Problem()
+    there = problem.proxy.labels != 2
+    proxy = Proxy(problem.proxy.inputs[there], problem.proxy.labels[there], 3)
+    silent = problem.good.clone()
+    silent[-1] = -5.0  # the bias of class 2
+    rows = problem.updates(torch.stack([problem.good, silent]))
+    server = Server(model=problem.model, proxy=proxy, generator=torch.Generator().manual_seed(5))
+    assert SmartFL()(rows, server).coefficients[0] < 0.45
+    entirely = torch.tensor([0.0, 0.0, -1e9])
+    monkeypatch.setattr("smartfl.aggregators.smartfl.log_prior", lambda labels, num_classes: entirely)
+    assert SmartFL()(rows, server).coefficients.tolist() == pytest.approx([0.5, 0.5], abs=1e-6)
+
+
+def test_small_gradients_are_not_magnified(monkeypatch):
+    """Two clients differ a lot, a third hardly from the first: with plain Adam the small difference steps as fast."""
+    problem = Problem()
+    rows = problem.around(1, -1, 1)
+    rows[2] = rows[0] + 1e-3 * problem.noise[5]
+    apart = {}
+    for name, optimizer in (("steady", SteadyAdam), ("plain", FlatAdam)):
+        monkeypatch.setattr("smartfl.aggregators.smartfl.SteadyAdam", optimizer)
+        p = SmartFL(server_epochs=20)(problem.updates(rows), problem.server()).coefficients
+        apart[name] = float((p[0] - p[2]).abs())
+    assert apart["steady"] < 0.1 * apart["plain"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -78,3 +80,31 @@ def best_scale(
         slope, curvature = slopes(math.exp(u))
         a, b = (u, b) if slope < 0 else (a, u)
     return math.exp(u)
+
+
+@dataclass(eq=False)
+class CalibratedLoss:
+    """Σ_x c_x CE(s·z(x) + ln π, y) / Σ c of a mini-batch, at a scale s that ``refit`` chooses.
+
+    latest    (N, C) the last logits seen of every sample; the loss keeps them up to date
+    labels, weights, prior   (N,), (N,), (C,)
+    price     of scale
+    """
+
+    latest: Tensor
+    labels: Tensor
+    weights: Tensor
+    prior: Tensor
+    price: float
+    scale: float = field(default=1.0, init=False)
+
+    def refit(self) -> None:
+        """The best scale for the latest logits: a pass over all samples would cost half as much as an epoch."""
+        self.scale = best_scale(self.latest, self.labels, self.weights, self.price, low=1.0)
+
+    def __call__(self, logits: Tensor, index: Tensor) -> Tensor:
+        """The loss of the samples ``index`` (b,), whose logits are ``logits`` (b, C)."""
+        self.latest[index] = logits.detach()
+        c = self.weights[index].to(logits)
+        each = F.cross_entropy(logits * self.scale + self.prior.to(logits), self.labels[index], reduction="none")
+        return (c * each).sum() / c.sum()

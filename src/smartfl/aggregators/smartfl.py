@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
-from smartfl.aggregators.calibration import best_scale, class_balance, log_prior, price_of_scale
+from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import (
     client_logits,
@@ -121,30 +121,16 @@ class SmartFL(Aggregator):
                 optimizer=FlatAdam(self.lr),
                 centre=self.variant == "centred",
             )
-        weights = class_balance(labels, proxy.num_classes)
         price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels)) if self.penalty else 0.0
-        prior = log_prior(labels, proxy.num_classes)
-        # The scale is refitted on what the last epoch's mini-batches said: another pass over all samples would cost
-        # half as much as the epoch, and p moves little in one.
-        latest, scale = hull.logits(start).clone(), 1.0
-
-        def refit(p: Tensor) -> None:
-            nonlocal scale
-            scale = best_scale(latest, labels, weights, price, low=1.0)
-
-        def loss(logits: Tensor, index: Tensor) -> Tensor:
-            latest[index] = logits.detach()
-            c = weights[index].to(logits)
-            each = F.cross_entropy(logits * scale + prior.to(logits), labels[index], reduction="none")
-            return (c * each).sum() / c.sum()
-
+        weights, prior = class_balance(labels, proxy.num_classes), log_prior(labels, proxy.num_classes)
+        loss = CalibratedLoss(hull.logits(start).clone(), labels, weights, prior, price)
         return descend(
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),
             batches=batches,
             optimizer=SteadyAdam(self.lr),
             centre=True,
-            each_epoch=refit,
+            each_epoch=lambda p: loss.refit(),
             decay=True,
         )
 

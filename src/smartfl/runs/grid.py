@@ -75,7 +75,7 @@ def _run_in_turn(
 
 
 def _told(cell: Cell, error: Exception) -> str:
-    return f"the run '{cell.path}' failed: {type(error).__name__}: {str(error).partition(os.linesep)[0]}"
+    return f"the run '{cell.path}' failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _run_apart(
