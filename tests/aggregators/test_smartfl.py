@@ -205,7 +205,7 @@ def test_when_only_the_mix_overflows_the_best_client_is_the_start():
     two = torch.tensor([0.0, 1e38, -1e38, 2.0, 0.0])
     proxy = Proxy(torch.ones(4, 1), torch.zeros(4, dtype=torch.int64), 2)
     updates = Updates.of(torch.stack([one, two]), spec=spec)
-    result = SmartFL(server_epochs=2)(updates, Server(model=model, proxy=proxy))
+    result = SmartFL(server_epochs=2, init="fedavg")(updates, Server(model=model, proxy=proxy))
     assert result.events[0] == "their mix overflows: started at the best client"
     assert torch.isfinite(spec.call(model, result.vector, proxy.inputs)).all()
     assert result.coefficients.tolist() == [0, 1]
@@ -260,7 +260,8 @@ def test_equal_clients_get_equal_weights(variant, linear):
 def test_a_client_that_reports_no_samples_can_still_grow():
     """1.6: p⁰ = 0 is allowed with projection; here it is the only client that is right."""
     problem = Problem()
-    result = SmartFL(server_epochs=150)(problem.updates(problem.around(-1, 1, -1), [5, 0, 5]), problem.server())
+    rule = SmartFL(server_epochs=150, init="fedavg")
+    result = rule(problem.updates(problem.around(-1, 1, -1), [5, 0, 5]), problem.server())
     assert float(result.coefficients[1]) > 0.85
 
 
@@ -384,10 +385,10 @@ def test_the_discount_of_missing_classes_is_part_of_the_loss(monkeypatch):
     silent[-1] = -5.0  # the bias of class 2
     rows = problem.updates(torch.stack([problem.good, silent]))
     server = Server(model=problem.model, proxy=proxy, generator=torch.Generator().manual_seed(5))
-    assert SmartFL()(rows, server).coefficients[0] < 0.45
+    assert SmartFL(init="fedavg")(rows, server).coefficients[0] < 0.45
     entirely = torch.tensor([0.0, 0.0, -1e9])
     monkeypatch.setattr("smartfl.aggregators.smartfl.log_prior", lambda labels, num_classes: entirely)
-    assert SmartFL()(rows, server).coefficients.tolist() == pytest.approx([0.5, 0.5], abs=1e-6)
+    assert SmartFL(init="fedavg")(rows, server).coefficients.tolist() == pytest.approx([0.5, 0.5], abs=1e-6)
 
 
 def test_small_gradients_are_not_magnified(monkeypatch):
@@ -398,6 +399,6 @@ def test_small_gradients_are_not_magnified(monkeypatch):
     apart = {}
     for name, optimizer in (("steady", SteadyAdam), ("plain", FlatAdam)):
         monkeypatch.setattr("smartfl.aggregators.smartfl.SteadyAdam", optimizer)
-        p = SmartFL(server_epochs=20)(problem.updates(rows), problem.server()).coefficients
+        p = SmartFL(server_epochs=20, init="fedavg")(problem.updates(rows), problem.server()).coefficients
         apart[name] = float((p[0] - p[2]).abs())
     assert apart["steady"] < 0.1 * apart["plain"]

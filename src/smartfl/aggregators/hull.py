@@ -100,6 +100,12 @@ class Hull:
             (outer,) = torch.autograd.grad(from_moments(vector, self.spec), vector, outer)
         return value.item(), inner_products(self.matrix, outer).cpu()
 
+    def slope(self, vector: Tensor, loss: Loss) -> Tensor:
+        """(d,) ∂L/∂w on all inputs at ``vector`` (d,), which need not be in the hull; valid until the next gradient."""
+        self._last = None
+        self.model.settle(vector)
+        return self.model.gradient(loss(self.model(self.inputs), torch.arange(len(self.inputs))))
+
     def _stand(self, p: Tensor) -> Tensor:
         """Put the model at w(p); returns the mix (d,), of moments if that is the mode."""
         if not self.moments:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from smartfl.aggregators.agreement import agreeing
 from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
@@ -39,12 +40,14 @@ class SmartFL(Aggregator):
         centred      the same without the part that all clients' gradients share, because of which Adam hardly moves p
         calibrated   centred, on the class-balanced loss  min_{s ≥ 1} CE(s·z_{w(p)} + ln π, y) + λs,  s refitted every
                      epoch, classes without samples discounted (``log_prior``), small gradients not magnified
-                     (``SteadyAdam``), no update longer than twice the median one
+                     (``SteadyAdam``), no update longer than twice the median one, started at the clients that agree
+                     with the server's gradient (``agreeing``)
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
-    earn its place (docs/method.md).  The paper uses 20 server epochs, 50 under attack, on 128 samples.  ``init`` starts
-    at the FedAvg weights (the paper) or uniform ones, which a client's reported sample count cannot move.
+    earn its place (docs/method.md).  The paper uses 20 server epochs, 50 under attack, on 128 samples, and starts at
+    the FedAvg weights; ``init`` overrides where the variant starts.  Only FedAvg weights can be moved by a client's
+    reported sample count.
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md).
     """
 
@@ -56,7 +59,7 @@ class SmartFL(Aggregator):
     server_epochs: int = 20
     lr: float = 1e-2
     batch_size: int = 32
-    init: Literal["fedavg", "uniform"] = "fedavg"
+    init: Literal["agreement", "fedavg", "uniform"] | None = None
     penalty: float = 0.5
     batchnorm: BatchNormMode = "reestimate"
 
@@ -68,14 +71,17 @@ class SmartFL(Aggregator):
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=True)
         assert server is not None
-        start = updates.weights if self.init == "fedavg" else torch.full_like(updates.num_examples, 1 / len(updates))
-        start = start.cpu()
+        equal = torch.full((len(updates),), 1 / len(updates), dtype=torch.float64)
+        start = equal if self.init == "uniform" else updates.weights.cpu()
         if len(updates) == 1 or self.server_epochs == 0:
             return weighted(updates, start)
         shorter = 0
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
+        if self.init == "agreement" or (self.init is None and self.variant == "calibrated"):
+            agreed = agreeing(hull, updates, balanced_loss(proxy))
+            start = start if agreed is None else agreed
         events: tuple[str, ...] = ()
         if not torch.isfinite(hull.logits(start)).all():
             keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
@@ -91,7 +97,7 @@ class SmartFL(Aggregator):
             found = replace(found, p=start, events=(*found.events, "the mix found overflows: the start is kept"))
             vector = hull.model_at(start)
         info = {
-            "moved": float((found.p - start).abs().sum()),
+            "moved": float((found.p - updates.weights.cpu()).abs().sum()),
             "effective_clients": float(1 / (found.p**2).sum()),
             "steps": found.steps,
             "shortened": shorter,
@@ -122,8 +128,7 @@ class SmartFL(Aggregator):
                 centre=self.variant == "centred",
             )
         price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels)) if self.penalty else 0.0
-        weights, prior = class_balance(labels, proxy.num_classes), log_prior(labels, proxy.num_classes)
-        loss = CalibratedLoss(hull.logits(start).clone(), labels, weights, prior, price)
+        loss = replace(balanced_loss(proxy), latest=hull.logits(start).clone(), price=price)
         return descend(
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),
@@ -133,6 +138,13 @@ class SmartFL(Aggregator):
             each_epoch=lambda p: loss.refit(),
             decay=True,
         )
+
+
+def balanced_loss(proxy: Proxy) -> CalibratedLoss:
+    """The calibrated loss on ``proxy`` before anything is known of the logits: scale 1, free."""
+    labels, classes = labels_of(proxy), proxy.num_classes
+    unknown = torch.zeros(len(labels), classes, device=labels.device)
+    return CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price=0.0)
 
 
 def without_dust(p: Tensor) -> Tensor:

@@ -1,0 +1,79 @@
+"""The start of the search: clients whose updates lead downhill from the last global model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from smartfl.aggregators import SmartFL
+from smartfl.aggregators.agreement import agreeing
+from smartfl.aggregators.hull import Hull
+from smartfl.flat import FlatSpec
+from smartfl.types import Proxy, Server, Updates
+
+ORIGIN = torch.tensor([1.0, 1.0])
+
+
+def downhill(logits: Tensor, index: Tensor) -> Tensor:
+    """3 w_0 + 4 w_1 on the identity: the gradient is (3, 4) everywhere."""
+    return logits[index] @ torch.ones(1) @ torch.tensor([3.0, 4.0])
+
+
+def start(*deltas: tuple[float, float]) -> Tensor | None:
+    model = nn.Linear(2, 1, bias=False)
+    updates = Updates.of(ORIGIN + torch.tensor(deltas), origin=ORIGIN, spec=FlatSpec.of(model))
+    return agreeing(Hull(updates, model, torch.eye(2)), updates, downhill)
+
+
+def test_weights_are_cosines_with_the_way_down():
+    """cos((−3, −4), −g) = 1, cos((−1, 0), −g) = 3/5; uphill, across and not at all are 0."""
+    p = start((-3, -4), (-1, 0), (1, 0), (4, -3), (0, 0))
+    assert p is not None
+    assert p.tolist() == pytest.approx([5 / 8, 3 / 8, 0, 0, 0], abs=1e-6)
+
+
+def test_length_does_not_count():
+    p = start((-1e-3, 0), (-1e3, 0))
+    assert p is not None
+    assert p.tolist() == pytest.approx([0.5, 0.5], abs=1e-3)  # 1 + 1e-3 has four digits in float32
+
+
+def test_nobody_agrees():
+    assert start((1, 0), (0, 1)) is None
+
+
+def test_a_gradient_that_is_not_finite_agrees_with_nobody():
+    model = nn.Linear(2, 1, bias=False)
+    updates = Updates.of(torch.eye(2), spec=FlatSpec.of(model))
+    hull = Hull(updates, model, torch.eye(2))
+    assert agreeing(hull, updates, lambda logits, index: downhill(logits, index) * torch.inf) is None
+
+
+def test_a_dead_average_does_not_hold_the_search():
+    """Two honest clients of eight; the six others switch off every hidden unit, so that at the average of all of them
+    the proxy loss does not depend on who gets the weight."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    spec = FlatSpec.of(model)
+    inputs = torch.randn(60, 5)
+    labels = (inputs @ torch.randn(5, 3)).argmax(dim=1)
+    origin = spec.flatten(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(50):
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    honest = spec.flatten(model)
+    dead = origin - (honest - origin)
+    dead[40:48] -= 20  # the biases of the hidden units
+    rows = torch.stack([honest] * 2 + [dead] * 6)
+    updates = Updates.of(rows, origin=origin, spec=spec)
+
+    def attackers(**settings: object) -> float:
+        server = Server(model=model, proxy=Proxy(inputs, labels, 3), generator=torch.Generator().manual_seed(0))
+        return float(SmartFL(server_epochs=5, **settings)(updates, server).coefficients[2:].sum())
+
+    assert attackers() < 0.05
+    assert attackers(init="fedavg") > 0.5
