@@ -283,6 +283,12 @@ def test_the_uniform_start_does_not_see_reported_counts():
     ] == pytest.approx(1 / 3)
 
 
+@every_variant
+def test_the_start_is_written_out(variant):
+    assert SmartFL(variant).init == ("agreement" if variant == "calibrated" else "fedavg")
+    assert SmartFL(variant, init="uniform").init == "uniform"
+
+
 def test_literal_is_the_paper_to_the_letter(world):
     """Algorithm 1 once more in NumPy: Adam on p with ⟨G, w_i⟩, projection by bisection after every mini-batch of 8."""
     w = world()

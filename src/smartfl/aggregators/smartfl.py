@@ -67,6 +67,8 @@ class SmartFL(Aggregator):
         check_search(self.server_epochs, self.batch_size, self.lr)
         if not self.penalty >= 0:
             raise UserError(f"penalty = {self.penalty} must be at least 0")
+        if self.init is None:  # written out, so that the records of a run say where it started
+            object.__setattr__(self, "init", "agreement" if self.variant == "calibrated" else "fedavg")
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=True)
@@ -79,7 +81,7 @@ class SmartFL(Aggregator):
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
-        if self.init == "agreement" or (self.init is None and self.variant == "calibrated"):
+        if self.init == "agreement":
             agreed = agreeing(hull, updates, balanced_loss(proxy))
             start = start if agreed is None else agreed
         events: tuple[str, ...] = ()
