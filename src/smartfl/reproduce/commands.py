@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from smartfl.errors import UserError
 from smartfl.interruption import interruptible
 
 if TYPE_CHECKING:
-    from smartfl.experiment.study import Study
+    from smartfl.experiment.study import Selection, Study
     from smartfl.reproduce.plan import Plan
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="table1 … table4, figure1 …, figureA1 …, or a .toml")]
@@ -53,21 +54,21 @@ def reproduce(
     """Run a table or figure of the paper: skips what is done, resumes what is broken, prints the table."""
     from smartfl.experiment.presets import read_study, study_names
 
-    stores = [export] if export is not None else []
+    stores = () if export is None else (export,)
     if status:
         from smartfl.reproduce.status import status_text
 
         names = [name] if name else study_names()
         studies = [read_study(each) for each in names]
-        plans = [_plan(study, only, where, seeds, rounds, set_, tuned, out, stores) for study in studies]
-        print(status_text(plans), end="")
+        wanted = [_selection(study, only, where, seeds, rounds, set_, tuned) for study in studies]
+        requests = [Request(*each, out, stores) for each in zip(studies, wanted, strict=True)]
+        print(status_text([request.plan() for request in requests]), end="")
         return
     if name is None:
         raise UserError(f"NAME is missing; accepted: {', '.join(study_names())}, or a .toml file")
     study = read_study(name)
-    arguments = (study, only, where, seeds, rounds, set_, tuned, out, stores)
-    plan = _run(arguments, jobs, device, ray, export)
-    _print_table(plan, "text")
+    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, stores)
+    _print_table(_run(request, jobs, device, ray, export), "text")
 
 
 def table(
@@ -87,7 +88,8 @@ def table(
     from smartfl.experiment.presets import read_study
 
     study = read_study(name)
-    _print_table(_plan(study, only, where, seeds, rounds, set_, tuned, out, [results]), format_, metric)
+    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (results,))
+    _print_table(request.plan(), format_, metric)
 
 
 def figure(
@@ -107,7 +109,8 @@ def figure(
     from smartfl.reproduce.figures import draw_study
 
     study = read_study(name)
-    plan = _plan(study, only, where, seeds, rounds, set_, tuned, out, [results])
+    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (results,))
+    plan = request.plan()
     for suffix in (".png", ".svg"):
         print(draw_study(plan, to / f"{study.name}{suffix}"))
 
@@ -132,24 +135,35 @@ def tune(
 
     study = read_study(name)
     grid = candidates(study, method, seed)
-    plan = _run((grid, None, where, 1, rounds, set_, None, out, []), jobs, device, ray, None)
+    request = Request(grid, _selection(grid, None, where, 1, rounds, set_, None), out, ())
+    plan = _run(request, jobs, device, ray, None)
     _print_table(plan, "text")
     choice = choose(plan, study, method, _where(where))
     write_record(choice, record)
     print(f"chosen: {choice.settings}, accuracy {choice.accuracy:.4f}\n{record}")
 
 
-Arguments = tuple[
-    "Study", str | None, "Sequence[str] | None", int | None, int | None, "Sequence[str] | None", Path | None, Path,
-    "Sequence[Path]",
-]  # fmt: skip
+@dataclass(frozen=True)
+class Request:
+    """What a command asks for: a part of a study, the run directories below ``out``, and records in ``stores``."""
+
+    study: Study
+    selection: Selection
+    out: Path
+    stores: tuple[Path, ...]
+
+    def plan(self) -> Plan:
+        """Every run of it, as far as it is now."""
+        from smartfl.reproduce.plan import plan
+
+        return plan(self.study, self.selection, self.out, self.stores)
 
 
-def _run(arguments: Arguments, jobs: int | None, device: str, ray: bool, export: Path | None) -> Plan:
+def _run(request: Request, jobs: int | None, device: str, ray: bool, export: Path | None) -> Plan:
     """Run what is open, export what is finished even when interrupted, and return the plan as it is then."""
     from smartfl.executors.processes import warm_up
 
-    plan = _plan(*arguments)
+    plan = request.plan()
     if plan.open:
         warm_up()
     from smartfl.cli import check_device
@@ -161,7 +175,7 @@ def _run(arguments: Arguments, jobs: int | None, device: str, ray: bool, export:
         with interruptible():
             held = run_plan(plan, jobs=jobs, device=device, ray=ray)
     finally:
-        plan = _plan(*arguments)
+        plan = request.plan()
         if export is not None:
             for path in export_runs(plan, export):
                 print(f"exported: {path}", file=sys.stderr)
@@ -170,7 +184,7 @@ def _run(arguments: Arguments, jobs: int | None, device: str, ray: bool, export:
     return plan
 
 
-def _plan(
+def _selection(
     study: Study,
     only: str | None,
     where: Sequence[str] | None,
@@ -178,18 +192,16 @@ def _plan(
     rounds: int | None,
     settings: Sequence[str] | None,
     tuned: Path | None,
-    out: Path,
-    stores: Sequence[Path],
-) -> Plan:
+) -> Selection:
+    """The options that say which part of a study is meant."""
     from smartfl.experiment.study import Selection
-    from smartfl.reproduce.plan import plan
     from smartfl.reproduce.tuning import read_choices
 
     for key in (text.partition("=")[0].strip() for text in settings or ()):
         if key in study.axes:
             raise UserError(f"--set {key}: it is an axis of {study.name}; --where {key}=VALUE keeps one of its points")
     choices = [c for c in read_choices(tuned) if c.study == study.name]
-    selection = Selection(
+    return Selection(
         only=_names(only),
         where=_where(where),
         seeds=seeds,
@@ -197,7 +209,6 @@ def _plan(
         settings=tuple(settings or ()),
         tuned=tuple((c.method, c.where, c.settings) for c in choices),
     )
-    return plan(study, selection, out, stores)
 
 
 def _names(only: str | None) -> tuple[str, ...]:
