@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from smartfl.data.partition import partition
 from smartfl.errors import UserError
 
-DIRICHLET = ["feddf", "feddf_blocks", "hsu", "per_class"]
+DIRICHLET = ["feddf", "feddf_blocks", "hsu", "per_class", "double_stochastic"]
 EVERY = [*DIRICHLET, "iid", "shards"]
-COMPLETE = ["feddf_blocks", "per_class", "iid", "shards"]
+COMPLETE = ["feddf_blocks", "per_class", "double_stochastic", "iid", "shards"]
 EQUAL = ["feddf", "hsu"]
 
 

@@ -18,6 +18,19 @@ def test_parameter_count(shape: tuple[int, ...], classes: int, count: int) -> No
     assert FlatSpec.of(resnet8(shape, classes)).num_parameters == count
 
 
+def test_the_wide_one_of_fedaux() -> None:
+    """3·64·9 + 2·64 and four blocks of 9·in·out + 9·out² + in·out (projections) weights, 2 per normalised channel."""
+    blocks = 2 * 9 * 64**2 + sum(9 * n * 2 * n + 9 * (2 * n) ** 2 + 2 * n**2 for n in (64, 128, 256))
+    norms = 2 * (64 + 2 * 64 + 3 * (128 + 256 + 512))
+    spec = FlatSpec.of(resnet8((3, 32, 32), 10, width=64, stages=4))
+    assert spec.num_parameters == 27 * 64 + blocks + norms + 513 * 10 == 4_903_242
+
+
+def test_a_width_of_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match=r"width = 0 and stages = 3"):
+        resnet8((3, 32, 32), 10, width=0)
+
+
 def test_nine_batchnorm_layers_with_672_statistics() -> None:
     spec = FlatSpec.of(resnet8((3, 32, 32), 10))
     assert (spec.size - spec.num_parameters, len(spec.integers)) == (672, 9)

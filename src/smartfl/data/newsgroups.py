@@ -1,4 +1,4 @@
-"""20 Newsgroups as sparse TF-IDF vectors."""
+"""20 Newsgroups as sparse TF-IDF or count vectors."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Features:
     remove: tuple[Removable, ...] = ()
     sublinear_tf: bool = True
     stop_words: bool = True
+    idf: bool = True
 
     def __post_init__(self) -> None:
         for setting, accepted in (("split", get_args(Split)), ("norm", get_args(Norm))):
@@ -49,6 +50,7 @@ def newsgroups(
     remove: tuple[Removable, ...] = (),
     sublinear_tf: bool = True,
     stop_words: bool = True,
+    idf: bool = True,
     directory: str | None = None,
     download: bool = False,
 ) -> Dataset:
@@ -61,8 +63,10 @@ def newsgroups(
     remove         any of "headers", "footers", "quotes"; without headers the task is much harder
     sublinear_tf   1 + log(tf) for tf
     stop_words     leave English stop words out
+    idf            weigh terms by their inverse document frequency.  scikit-learn's ``fetch_20newsgroups_vectorized``
+                   has plain counts in rows of unit length: idf, sublinear_tf and stop_words all false
     """
-    features = Features(split, max_features, norm, tuple(remove), sublinear_tf, stop_words)
+    features = Features(split, max_features, norm, tuple(remove), sublinear_tf, stop_words, idf)
     if download:
         from smartfl.data.fetch import ensure
 
@@ -117,6 +121,7 @@ def vectorise(source: Newsgroups, corpus: Corpus, features: Features) -> dict[st
             texts = [strippers[part](text) for text in texts]
     vectoriser = TfidfVectorizer(
         sublinear_tf=features.sublinear_tf,
+        use_idf=features.idf,
         max_features=features.max_features,
         norm=None if features.norm == "none" else features.norm,
         stop_words="english" if features.stop_words else None,

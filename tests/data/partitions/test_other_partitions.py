@@ -1,10 +1,11 @@
-"""Hsu's partition, the plain Dirichlet one, shards and iid."""
+"""Hsu's partition, the plain Dirichlet one, FedAUX's, shards and iid."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from smartfl.data.partitions.double_stochastic import double_stochastic
 from smartfl.data.partitions.hsu import hsu
 from smartfl.data.partitions.iid import iid
 from smartfl.data.partitions.per_class import per_class
@@ -41,6 +42,28 @@ def test_hsu_takes_what_is_left_when_its_classes_are_used_up() -> None:
         parts = hsu(labels, 5, 1e-5, np.random.default_rng(seed), 2)
         assert [len(part) for part in parts] == [20] * 5
         assert len(np.unique(np.concatenate(parts))) == 100
+
+
+def test_double_stochastic_clients_are_peaked_and_equally_large() -> None:
+    """A (10, 80) matrix balanced at α = 0.01: the largest class has 0.92 of a client, 625 samples up to rounding."""
+    labels = np.repeat(np.arange(10), 5000)
+    runs = [double_stochastic(labels, 80, 0.01, np.random.default_rng(s), 10) for s in range(4)]
+    shares = [np.bincount(labels[part]).max() / len(part) for parts in runs for part in parts]
+    sizes = [len(part) for parts in runs for part in parts]
+    assert np.mean(shares) == pytest.approx(0.92, abs=0.04)
+    assert max(abs(size - 625) for size in sizes) <= 10  # each of ten classes is cut at whole samples
+    assert all(sum(len(part) for part in parts) == 50_000 for parts in runs)
+
+
+def test_double_stochastic_balances_by_hand() -> None:
+    """Two classes of 100, two clients: shares (a, 1 − a) and (b, 1 − b) become (t, 1 − t) and (1 − t, t) with
+    t/(1 − t) = √(a (1 − b) / (b (1 − a))), the cross ratio that scaling rows and columns leaves alone."""
+    (a, _), (b, _) = np.random.default_rng(3).dirichlet([1.0, 1.0], 2)
+    odds = np.sqrt(a * (1 - b) / (b * (1 - a)))
+    labels = np.repeat([0, 1], 100)
+    first, second = double_stochastic(labels, 2, 1.0, np.random.default_rng(3), 2)
+    assert np.bincount(labels[first])[0] == pytest.approx(100 * odds / (1 + odds), abs=1)
+    assert np.bincount(labels[second])[1] == pytest.approx(100 * odds / (1 + odds), abs=1)
 
 
 def test_per_class_leaves_about_29_of_80_clients_empty() -> None:

@@ -31,3 +31,13 @@ def cuts(shares: np.ndarray[Any, Any], total: int) -> Index:
     bounds[..., 1:] = np.cumsum(shares, axis=-1) * total
     bounds[..., -1] = total
     return bounds
+
+
+def deal(labels: Index, shares: np.ndarray[Any, Any], rng: np.random.Generator) -> list[Index]:
+    """One sorted index array per client: the samples of class c, shuffled, cut by ``shares`` (C, n)[c]."""
+    owned: list[list[Index]] = [[] for _ in range(shares.shape[1])]
+    for c, row in enumerate(shares):
+        members = rng.permutation(np.flatnonzero(labels == c))
+        for i, part in enumerate(np.split(members, cuts(row, len(members))[1:-1])):
+            owned[i].append(part)
+    return [np.sort(np.concatenate(parts)) for parts in owned]

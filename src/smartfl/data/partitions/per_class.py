@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smartfl.data.partitions.dirichlet import Index, cuts, proportions
+from smartfl.data.partitions.dirichlet import Index, deal, proportions
 
 
 def per_class(labels: Index, clients: int, alpha: float, rng: np.random.Generator, num_classes: int) -> list[Index]:
@@ -13,9 +13,4 @@ def per_class(labels: Index, clients: int, alpha: float, rng: np.random.Generato
     Sizes are unequal, and for small α some clients are empty: at α = 0.01 about 29 of 80. Every sample is used.
     """
     shares = proportions(alpha, clients, num_classes, rng)
-    owned: list[list[Index]] = [[] for _ in range(clients)]
-    for c in range(num_classes):
-        members = rng.permutation(np.flatnonzero(labels == c))
-        for i, part in enumerate(np.split(members, cuts(shares[c], len(members))[1:-1])):
-            owned[i].append(part)
-    return [np.sort(np.concatenate(parts)) for parts in owned]
+    return deal(labels, shares, rng)
