@@ -77,3 +77,21 @@ def test_a_dead_average_does_not_hold_the_search():
 
     assert attackers() < 0.05
     assert attackers(init="fedavg") > 0.5
+
+
+def test_agreement_is_not_believed_where_its_loss_is_higher(monkeypatch):
+    """The one client that agrees is the opposite of the three that are right: the FedAvg weights have the lowest loss."""
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3, bias=False)
+    spec, inputs, good = FlatSpec.of(model), torch.randn(60, 5), torch.randn(3, 5)
+    proxy = Proxy(inputs, (inputs @ good.T).argmax(dim=1), 3)
+    updates = Updates.of(torch.stack([good.reshape(-1)] * 3 + [-good.reshape(-1)]), spec=spec)
+    wrong = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
+    monkeypatch.setattr("smartfl.aggregators.smartfl.agreeing", lambda *_: wrong)
+
+    def start(init: str) -> list[float]:
+        rule = SmartFL(server_epochs=1, lr=1e-12, init=init)  # a search that does not move
+        return rule(updates, Server(model=model, proxy=proxy)).coefficients.tolist()
+
+    assert start("best") == pytest.approx([0.25] * 4, abs=1e-6)
+    assert start("agreement") == pytest.approx([0, 0, 0, 1], abs=1e-6)

@@ -285,7 +285,7 @@ def test_the_uniform_start_does_not_see_reported_counts():
 
 @every_variant
 def test_the_start_is_written_out(variant):
-    assert SmartFL(variant).init == ("agreement" if variant == "calibrated" else "fedavg")
+    assert SmartFL(variant).init == ("best" if variant == "calibrated" else "fedavg")
     assert SmartFL(variant, init="uniform").init == "uniform"
 
 

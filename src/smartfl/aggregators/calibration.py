@@ -102,6 +102,14 @@ class CalibratedLoss:
         """The best scale for the latest logits: a pass over all samples would cost half as much as an epoch."""
         self.scale = best_scale(self.latest, self.labels, self.weights, self.price, low=1.0)
 
+    def value(self, logits: Tensor) -> float:
+        """min_s of the loss of all samples, whose logits are ``logits`` (N, C), plus price·s; ∞ if they overflow."""
+        if not torch.isfinite(logits).all():
+            return math.inf
+        self.latest = logits.clone()
+        self.refit()
+        return float(self(logits, torch.arange(len(logits)))) + self.price * self.scale
+
     def __call__(self, logits: Tensor, index: Tensor) -> Tensor:
         """The loss of the samples ``index`` (b,), whose logits are ``logits`` (b, C)."""
         self.latest[index] = logits.detach()

@@ -44,6 +44,7 @@ class Hull:
         self.vertices = client_logits(updates, model, inputs) if linear else None
         self.model = StandingModel(model, self.spec, batchnorm, updates.origin.dtype, updates.matrix.device)
         self._last: tuple[Tensor, Tensor] | None = None
+        self._scale: float | None = None
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""
@@ -75,6 +76,11 @@ class Hull:
     @torch.no_grad()
     def logit_scale(self, samples: int = 8) -> float:
         """The typical spread of a single client's logits, on the first ``samples`` inputs."""
+        if self._scale is None:
+            self._scale = self._logit_scale(samples)
+        return self._scale
+
+    def _logit_scale(self, samples: int) -> float:
         if self.vertices is not None:
             return logit_scale(self.vertices)
         few, found = self.inputs[:samples], []

@@ -40,8 +40,9 @@ class SmartFL(Aggregator):
         centred      the same without the part that all clients' gradients share, because of which Adam hardly moves p
         calibrated   centred, on the class-balanced loss  min_{s ≥ 1} CE(s·z_{w(p)} + ln π, y) + λs,  s refitted every
                      epoch, classes without samples discounted (``log_prior``), small gradients not magnified
-                     (``SteadyAdam``), no update longer than twice the median one, started at the clients that agree
-                     with the server's gradient (``agreeing``)
+                     (``SteadyAdam``), no update longer than twice the median one, started at the FedAvg weights, at
+                     the clients that agree with the server's gradient (``agreeing``) or between them, whichever has the
+                     lowest loss (``init = "best"``)
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
@@ -59,7 +60,7 @@ class SmartFL(Aggregator):
     server_epochs: int = 20
     lr: float = 1e-2
     batch_size: int = 32
-    init: Literal["agreement", "fedavg", "uniform"] | None = None
+    init: Literal["best", "agreement", "fedavg", "uniform"] | None = None
     penalty: float = 0.5
     batchnorm: BatchNormMode = "reestimate"
 
@@ -68,7 +69,7 @@ class SmartFL(Aggregator):
         if not self.penalty >= 0:
             raise UserError(f"penalty = {self.penalty} must be at least 0")
         if self.init is None:  # written out, so that the records of a run say where it started
-            object.__setattr__(self, "init", "agreement" if self.variant == "calibrated" else "fedavg")
+            object.__setattr__(self, "init", "best" if self.variant == "calibrated" else "fedavg")
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=True)
@@ -81,9 +82,8 @@ class SmartFL(Aggregator):
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
-        if self.init == "agreement":
-            agreed = agreeing(hull, updates, balanced_loss(proxy))
-            start = start if agreed is None else agreed
+        if self.init in ("best", "agreement"):
+            start = self._start(hull, updates, proxy)
         events: tuple[str, ...] = ()
         if not torch.isfinite(hull.logits(start)).all():
             keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
@@ -105,6 +105,17 @@ class SmartFL(Aggregator):
             "shortened": shorter,
         }
         return Aggregate(vector, found.p, info, events + found.events)
+
+    def _start(self, hull: Hull, updates: Updates, proxy: Proxy) -> Tensor:
+        """(n,) float64 the agreeing clients' weights, or the best of them, the FedAvg weights and the mean of both."""
+        fedavg, agreed = updates.weights.cpu(), agreeing(hull, updates, balanced_loss(proxy))
+        if agreed is None or self.init == "agreement":
+            return fedavg if agreed is None else agreed
+        loss = replace(balanced_loss(proxy), price=self._price(hull, proxy))
+        return min((fedavg, agreed, (fedavg + agreed) / 2), key=lambda p: loss.value(hull.logits(p)))
+
+    def _price(self, hull: Hull, proxy: Proxy) -> float:
+        return self.penalty * price_of_scale(hull.logit_scale(), len(hull.matrix), len(proxy)) if self.penalty else 0.0
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
@@ -129,8 +140,7 @@ class SmartFL(Aggregator):
                 optimizer=FlatAdam(self.lr),
                 centre=self.variant == "centred",
             )
-        price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels)) if self.penalty else 0.0
-        loss = replace(balanced_loss(proxy), latest=hull.logits(start).clone(), price=price)
+        loss = replace(balanced_loss(proxy), latest=hull.logits(start).clone(), price=self._price(hull, proxy))
         return descend(
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),

@@ -83,6 +83,7 @@ class SmartFLUnlabelled(Aggregator):
             server_epochs=self.server_epochs,
             lr=self.lr or 1e-2,
             batch_size=self.batch_size,
+            init="agreement",
             batchnorm=self.batchnorm or "reestimate",
         )
         found = rule.aggregate(updates, replace(server, proxy=replace(proxy, labels=labels)))
