@@ -80,7 +80,7 @@ def test_a_dead_average_does_not_hold_the_search():
 
 
 def test_agreement_is_not_believed_where_its_loss_is_higher(monkeypatch):
-    """The one client that agrees is the opposite of the three that are right: the FedAvg weights have the lowest loss."""
+    """The one client that agrees is the opposite of the three that are right: FedAvg weights have the lowest loss."""
     torch.manual_seed(0)
     model = nn.Linear(5, 3, bias=False)
     spec, inputs, good = FlatSpec.of(model), torch.randn(60, 5), torch.randn(3, 5)
