@@ -75,6 +75,7 @@ def test_settings_reach_the_vectoriser(home: Path) -> None:
     assert dense(load(SMALL, features, str(home)).train).max() == pytest.approx(2 * (math.log(5 / 2) + 1), abs=1e-6)
     assert load(SMALL, replace(features, stop_words=False), str(home)).shape == (6,)
     assert load(SMALL, replace(features, max_features=2), str(home)).shape == (2,)
+    assert dense(load(SMALL, replace(features, idf=False), str(home)).train).max() == 2  # plain counts
 
 
 def test_parts_are_kept_unless_removed(home: Path) -> None:

@@ -21,6 +21,8 @@ from smartfl.aggregators.standing import StandingModel
 from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
+FEW = 8  # inputs on which the spread of every client's logits is measured
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps the logits (b, C) of a mini-batch and its index (b,) to a scalar."""
 
@@ -74,16 +76,16 @@ class Hull:
         return self._last[1]
 
     @torch.no_grad()
-    def logit_scale(self, samples: int = 8) -> float:
-        """The typical spread of a single client's logits, on the first ``samples`` inputs."""
+    def logit_scale(self) -> float:
+        """The typical spread of a single client's logits, on the first few inputs; computed once."""
         if self._scale is None:
-            self._scale = self._logit_scale(samples)
+            self._scale = self._logit_scale()
         return self._scale
 
-    def _logit_scale(self, samples: int) -> float:
+    def _logit_scale(self) -> float:
         if self.vertices is not None:
             return logit_scale(self.vertices)
-        few, found = self.inputs[:samples], []
+        few, found = self.inputs[:FEW], []
         for row in self.matrix:
             self.model.settle(from_moments(row, self.spec) if self.moments else row)
             found.append(self.model(few))

@@ -47,8 +47,8 @@ class SmartFL(Aggregator):
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
     earn its place (docs/method.md).  The paper uses 20 server epochs, 50 under attack, on 128 samples, and starts at
-    the FedAvg weights; ``init`` overrides where the variant starts.  Only FedAvg weights can be moved by a client's
-    reported sample count.
+    the FedAvg weights; ``init`` overrides where the variant starts.  Reported sample counts move FedAvg weights, and
+    with them "best"; they do not move "agreement" and "uniform".
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md).
     """
 
