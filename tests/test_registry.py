@@ -18,7 +18,7 @@ from smartfl.registry import KINDS, build, names, resolve
 def test_every_kind_has_its_names():
     assert {"fedavg", "krum", "median", "smartfl", "trimmed_mean", "uniform"} <= set(names("aggregators"))
     assert {"label_flip", "omniscient"} <= set(names("attacks"))
-    assert names("clients") == ["fedprox", "plain", "scaffold"]
+    assert names("clients") == ["fedprox", "lasting", "plain", "scaffold"]
     assert {"digits", "arrays", "image_folder"} <= set(names("datasets"))
     assert {"convnet", "logistic", "mlp"} <= set(names("models"))
     partitions = {"double_stochastic", "feddf", "feddf_blocks", "hsu", "iid", "per_class", "shards"}

@@ -21,6 +21,19 @@ class FlatOptimizer(Protocol):
     def step(self, w: Tensor, gradient: Tensor) -> None: ...
 
 
+class ClientOptimizer(FlatOptimizer, Protocol):
+    """An optimiser whose memory, all that a step leaves behind for the next one, can be taken out and put back.
+
+    Zeros are the memory of an optimiser without steps.
+    """
+
+    def memory_size(self, num_parameters: int) -> int: ...
+
+    def memory(self) -> Tensor: ...
+
+    def recall(self, memory: Tensor) -> None: ...
+
+
 @dataclass
 class FlatAdam:
     """Adam (Kingma & Ba 2015) with PyTorch's defaults; equal to ``torch.optim.Adam(fused=True)`` bit for bit.
@@ -56,6 +69,17 @@ class FlatAdam:
             maximize=False,
         )
 
+    def memory_size(self, num_parameters: int) -> int:
+        """Two moments (P,) and the number of steps."""
+        return 2 * num_parameters + 1
+
+    def memory(self) -> Tensor:
+        return torch.empty(0) if self._moments is None else torch.cat([part.view(-1) for part in self._moments])
+
+    def recall(self, memory: Tensor) -> None:
+        half = len(memory) // 2
+        self._moments = memory[:half].clone(), memory[half:-1].clone(), memory[-1].clone()
+
 
 @dataclass
 class FlatSGD:
@@ -82,3 +106,13 @@ class FlatSGD:
             maximize=False,
             is_first_step=first,
         )
+
+    def memory_size(self, num_parameters: int) -> int:
+        """The momentum (P,), where there is one."""
+        return num_parameters if self.momentum > 0 else 0
+
+    def memory(self) -> Tensor:
+        return torch.empty(0) if self._buffer is None else self._buffer.clone()
+
+    def recall(self, memory: Tensor) -> None:
+        self._buffer = memory.clone() if len(memory) else None

@@ -31,6 +31,7 @@ from smartfl.experiment.build import (
     build_algorithm,
     build_attack,
     build_models,
+    build_recipe,
     build_rule,
     planned_rows,
     resolve_experiment,
@@ -242,7 +243,8 @@ class Simulation:
 
     def _fresh_state(self) -> State:
         pairs = list(zip(self.specs, self.models, strict=True))
-        size = self.specs[0].num_parameters if self.algorithm.keeps_state else 0
+        optimizer = build_recipe(self.experiment).new_optimizer()
+        size = self.algorithm.state_size(self.specs[0].num_parameters, optimizer)
         return State(
             round=0,
             vectors=[spec.flatten(model) for spec, model in pairs],

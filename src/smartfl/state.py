@@ -15,8 +15,8 @@ class State:
 
     vectors    the global model (d_g,) of each architecture group
     integers   the integer buffers of each group
-    shared     (P,) the server's state of the client algorithm (SCAFFOLD's c), empty if it keeps none
-    own        the clients' own states (P,) by client id (SCAFFOLD's c_i); absent means zero
+    shared     (S,) the server's state of the client algorithm (SCAFFOLD's c), empty if it keeps none
+    own        the clients' own states (S,) by client id (SCAFFOLD's c_i); absent means zero
     rules      the aggregator's state per group
     attack     the attack's state
     """

@@ -70,7 +70,7 @@ def apart(name, recipe, inputs, members, algorithm=None):
     rows, steps = torch.empty(len(members), len(start)), []
     for row, member in zip(rows, members, strict=True):
         trainer.load(start)
-        algorithm.begin(trainer.parameters, recipe.lr, None, None)
+        algorithm.begin(trainer.parameters, recipe.new_optimizer(), None, None)
         samples = inputs.take(member.index) if member.inputs is None else member.inputs
         steps.append(trainer.train(samples, member.labels, member.generator))
         trainer.store(row)

@@ -11,6 +11,7 @@ from smartfl.clients.training import LocalTrainer, Recipe
 from smartfl.data.dataset import Dense
 from smartfl.errors import UserError
 from smartfl.models.mlp import mlp
+from smartfl.optimizers import FlatSGD
 from smartfl.rng import seeded, torch_stream
 
 
@@ -23,7 +24,7 @@ def trained(algorithm, recipe, samples=16):
     trainer = LocalTrainer(model, recipe, algorithm)
     start = torch.linspace(-1, 1, trainer.spec.size)
     trainer.load(start)
-    algorithm.begin(trainer.parameters, recipe.lr, None, None)
+    algorithm.begin(trainer.parameters, recipe.new_optimizer(), None, None)
     steps = trainer.train(inputs, labels, torch_stream(0, "client"))
     assert algorithm.finish(trainer.parameters, steps) is None
     row = torch.empty(trainer.spec.size)
@@ -57,7 +58,7 @@ def test_a_strong_pull_keeps_the_client_at_the_global_model():
 def test_the_pull_by_hand(decoupled):
     """w^t = 1, w = 3, g = 5, μ = 0.5, lr = 0.1: the gradient becomes 6; decoupled the weight becomes 3 − 0.1."""
     algorithm = FedProx(mu=0.5, decoupled=decoupled)
-    algorithm.begin(torch.tensor([1.0]), 0.1, None, None)
+    algorithm.begin(torch.tensor([1.0]), FlatSGD(0.1), None, None)
     w, g = torch.tensor([3.0]), torch.tensor([5.0])
     algorithm.before_step(w, g)
     algorithm.after_step(w)

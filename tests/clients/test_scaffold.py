@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from smartfl.clients.scaffold import Scaffold
+from smartfl.optimizers import FlatSGD
 from smartfl.simulation import Simulation
 
 TARGETS = {1: 1.0, 2: -3.0}  # F_1 = ½(x − 1)², F_2 = ½(x + 3)²
@@ -14,7 +15,8 @@ TARGETS = {1: 1.0, 2: -3.0}  # F_1 = ½(x − 1)², F_2 = ½(x + 3)²
 def local_round(algorithm, x, shared, own, target, lr=0.1, steps=2):
     """K full-gradient SGD steps through the hooks; returns the iterates, the raw gradients and the new control."""
     w = torch.tensor([x], dtype=torch.float64)
-    algorithm.begin(w, lr, torch.tensor([shared], dtype=torch.float64), torch.tensor([own], dtype=torch.float64))
+    states = [torch.tensor([value], dtype=torch.float64) for value in (shared, own)]
+    algorithm.begin(w, FlatSGD(lr), *states)
     iterates, gradients = [], []
     for _ in range(steps):
         g = w - target
@@ -60,7 +62,7 @@ def test_the_server_divides_by_all_clients_not_by_the_cohort():
 
 def test_without_a_step_the_control_stays():
     algorithm = Scaffold()
-    algorithm.begin(torch.ones(2), 0.1, torch.zeros(2), torch.tensor([5.0, 6.0]))
+    algorithm.begin(torch.ones(2), FlatSGD(0.1), torch.zeros(2), torch.tensor([5.0, 6.0]))
     assert algorithm.finish(torch.ones(2), 0).tolist() == [5, 6]
 
 

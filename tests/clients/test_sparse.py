@@ -65,7 +65,7 @@ def test_it_is_local_training_on_dense_batches(rows, recipe, algorithm, poisoned
     trainer = LocalTrainer(make(), recipe, algorithm)
     for i, member in enumerate(members(labels, changed)):
         trainer.load(start)
-        algorithm.begin(trainer.parameters, recipe.lr, None, None)
+        algorithm.begin(trainer.parameters, recipe.new_optimizer(), None, None)
         own = inputs.take(member.index) if member.inputs is None else member.inputs
         assert trainer.train(own, member.labels, member.generator) == steps[i]
         row = torch.empty(len(start))

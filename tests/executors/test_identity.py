@@ -23,6 +23,10 @@ CASES = {
         "aggregator": {"name": "fedavgm"},
         "model": {"name": "convnet"},
     },
+    "a lasting Adam": {
+        "client": {"algorithm": "lasting"},
+        "model": {"name": "convnet"},
+    },
     "BatchNorm under attack": {
         "attack": LABEL_FLIP,
         "aggregator": {"name": "smartfl", "server_epochs": 2},

@@ -62,7 +62,7 @@ BEFORE_A_RUN = [
     ({"attack": {"name": "label_flop", "rate": 0.1}}, r"^attack 'label_flop' is unknown; accepted: "),
     ({"attack": LABEL_FLIP | {"loud": True}}, r"^attack\.loud is not a setting"),
     ({"attack": {"scale": 3.0}}, r"^attack\.scale is set, but attack\.name is 'none'"),
-    ({"client": {"algorithm": "fedprix"}}, r"^client 'fedprix' is unknown; accepted: fedprox, plain, scaffold"),
+    ({"client": {"algorithm": "fedprix"}}, r"^client 'fedprix' is unknown; accepted: fedprox, lasting, plain, sca"),
     ({"client": {"mu": 0.1}}, r"^client\.mu is not a setting; accepted: none"),
     ({"client": {"algorithm": "fedprox", "mu": -1}}, r"^client\.mu = -1"),
     (

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from smartfl.optimizers import ClientOptimizer
+
 
 class ClientAlgorithm:
     """Hooks around every optimiser step, on flat vectors of the trainable parameters.
@@ -14,12 +16,18 @@ class ClientAlgorithm:
     them; it knows nothing of the aggregator, so every pair combines.
     """
 
-    keeps_state: ClassVar[bool] = False
     # ``before_step`` and ``after_step`` also take (k, P), the parameters of k clients that began at the same model
     stackable: ClassVar[bool] = False
 
-    def begin(self, start: Tensor, lr: float, shared: Tensor | None, own: Tensor | None) -> None:
-        """A round begins at ``start`` (P,); ``shared`` (P,) is the server's state, ``own`` (P,) this client's."""
+    def state_size(self, num_parameters: int, optimizer: ClientOptimizer) -> int:
+        """S, how many numbers a client keeps from one of its rounds to the next: vectors (P,), then single numbers."""
+        return 0
+
+    def begin(self, start: Tensor, optimizer: ClientOptimizer, shared: Tensor | None, own: Tensor | None) -> None:
+        """A round begins at ``start`` (P,) with a new ``optimizer``.
+
+        ``shared`` (S,) is the server's state and ``own`` (S,) this client's, zeros at first, none if S is 0.
+        """
 
     def before_step(self, w: Tensor, gradient: Tensor) -> None:
         """Change the gradient (P,) in place before the optimiser sees it."""
@@ -28,9 +36,9 @@ class ClientAlgorithm:
         """Change the parameters (P,) in place after the optimiser's step."""
 
     def finish(self, w: Tensor, steps: int) -> Tensor | None:
-        """The client's new own state (P,) after ``steps`` optimiser steps."""
+        """The client's new own state (S,) after ``steps`` optimiser steps."""
         return None
 
     def merge(self, shared: Tensor, before: Tensor, after: Tensor, num_clients: int) -> Tensor:
-        """The server's new state from the participants' own states before and after, (m, P) each."""
+        """The server's new state from the participants' own states before and after, (m, S) each."""
         return shared

@@ -120,8 +120,8 @@ class BatchedTrainer:
         plan = Plan.of(crowd, self.recipe)
         changed = [(j, member.inputs) for j, member in enumerate(crowd) if member.inputs is not None]
         self.parameters[:, : self.size] = start
-        self.algorithm.begin(self.parameters[0], self.recipe.lr, None, None)
         optimizer = self.recipe.new_optimizer()
+        self.algorithm.begin(self.parameters[0], optimizer, None, None)
         for step in range(plan.steps[0]):
             k = sum(count > step for count in plan.steps)
             batch = inputs[plan.index[:k, step].reshape(-1)].view(k, plan.index.shape[2], -1)

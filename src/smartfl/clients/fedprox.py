@@ -10,6 +10,7 @@ from torch import Tensor
 
 from smartfl.clients.base import ClientAlgorithm
 from smartfl.errors import UserError
+from smartfl.optimizers import ClientOptimizer
 
 
 @dataclass
@@ -32,8 +33,8 @@ class FedProx(ClientAlgorithm):
         if not self.mu >= 0:
             raise UserError(f"mu = {self.mu} must be at least 0")
 
-    def begin(self, start: Tensor, lr: float, shared: Tensor | None, own: Tensor | None) -> None:
-        self._start, self._lr = start.clone(), lr
+    def begin(self, start: Tensor, optimizer: ClientOptimizer, shared: Tensor | None, own: Tensor | None) -> None:
+        self._start, self._lr = start.clone(), optimizer.lr
 
     def before_step(self, w: Tensor, gradient: Tensor) -> None:
         if not self.decoupled and self.mu:

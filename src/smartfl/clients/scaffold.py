@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from smartfl.clients.base import ClientAlgorithm
+from smartfl.optimizers import ClientOptimizer
 
 
 def _none() -> Tensor:
@@ -28,8 +29,6 @@ class Scaffold(ClientAlgorithm):
     default, the scheme of NIID-Bench.  K counts optimiser steps.  The averaging of models is the aggregator's.
     """
 
-    keeps_state: ClassVar[bool] = True
-
     space: Literal["step", "grad"] = "step"
     _start: Tensor = field(default_factory=_none, init=False, repr=False)
     _shared: Tensor = field(default_factory=_none, init=False, repr=False)
@@ -38,8 +37,11 @@ class Scaffold(ClientAlgorithm):
     _sum: Tensor = field(default_factory=_none, init=False, repr=False)
     _lr: float = field(default=0.0, init=False, repr=False)
 
-    def begin(self, start: Tensor, lr: float, shared: Tensor | None, own: Tensor | None) -> None:
-        self._start, self._lr = start.clone(), lr
+    def state_size(self, num_parameters: int, optimizer: ClientOptimizer) -> int:
+        return num_parameters
+
+    def begin(self, start: Tensor, optimizer: ClientOptimizer, shared: Tensor | None, own: Tensor | None) -> None:
+        self._start, self._lr = start.clone(), optimizer.lr
         self._shared = torch.zeros_like(start) if shared is None else shared
         self._own = torch.zeros_like(start) if own is None else own
         self._correction = self._shared - self._own

@@ -13,6 +13,7 @@ from smartfl.clients.batched import linear_layers
 from smartfl.clients.bundle import Member
 from smartfl.clients.training import Recipe
 from smartfl.data.dataset import Inputs, Sparse
+from smartfl.optimizers import ClientOptimizer
 
 
 class SparseTrainer:
@@ -41,16 +42,16 @@ class SparseTrainer:
         steps = []
         for member, row in zip(members, rows, strict=True):
             self.parameters.copy_(transposed)
-            self.algorithm.begin(self.parameters, self.recipe.lr, None, None)
-            steps.append(self._train(inputs, member))
+            optimizer = self.recipe.new_optimizer()
+            self.algorithm.begin(self.parameters, optimizer, None, None)
+            steps.append(self._train(inputs, member, optimizer))
             weight, bias = self._views(self.parameters)
             row[: -self.classes].view(self.classes, -1).copy_(weight.t())
             row[-self.classes :].copy_(bias)
         return steps
 
-    def _train(self, inputs: Inputs, member: Member) -> int:
+    def _train(self, inputs: Inputs, member: Member, optimizer: ClientOptimizer) -> int:
         size, batch_size = len(member.labels), self.recipe.batch_size
-        optimizer = self.recipe.new_optimizer()
         steps = 0
         for _ in range(self.recipe.epochs):
             order = torch.randperm(size, generator=member.generator)

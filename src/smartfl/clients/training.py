@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,7 @@ from smartfl.clients.tiled import TiledConvNet
 from smartfl.data.augment import crop_and_flip
 from smartfl.data.dataset import Dense, Inputs
 from smartfl.flat import FlatSpec
-from smartfl.optimizers import FlatAdam, FlatOptimizer, FlatSGD
+from smartfl.optimizers import ClientOptimizer, FlatAdam, FlatSGD
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Recipe:
     epochs: int = 1
     augment: bool = False
 
-    def new_optimizer(self) -> FlatOptimizer:
+    def new_optimizer(self) -> ClientOptimizer:
         """A client's optimiser at the beginning of its round."""
         if self.optimizer == "sgd":
             return FlatSGD(self.lr, self.momentum, self.weight_decay)
@@ -83,6 +84,19 @@ class LocalTrainer:
         """A parameter vector (P,) of the trainer's order in the spec's order."""
         return torch.cat([view.reshape(-1) for view in self._named_views(own).values()])
 
+    def inward_state(self, state: Tensor) -> Tensor:
+        """A client algorithm's state (S,) with its vectors (P,) in the trainer's order."""
+        return self._translated(state, self.inward)
+
+    def outward_state(self, state: Tensor) -> Tensor:
+        """The inverse of ``inward_state``."""
+        return self._translated(state, self.outward)
+
+    def _translated(self, state: Tensor, translate: Callable[[Tensor], Tensor]) -> Tensor:
+        size = self.spec.num_parameters
+        whole = len(state) // size * size
+        return torch.cat([*(translate(vector) for vector in state[:whole].split(size)), state[whole:]])
+
     @torch.no_grad()
     def load(self, vector: Tensor) -> None:
         """Take over a model (d,)."""
@@ -106,10 +120,12 @@ class LocalTrainer:
         """The integer buffers' values (scalars, as BatchNorm's counters are)."""
         return [int(buffer.max()) for buffer in self._integers.values()]
 
-    def train(self, inputs: Inputs, labels: Tensor, generator: torch.Generator) -> int:
+    def train(
+        self, inputs: Inputs, labels: Tensor, generator: torch.Generator, optimizer: ClientOptimizer | None = None
+    ) -> int:
         """Run the recipe from the loaded model; returns the number of optimiser steps."""
         recipe, size = self.recipe, len(labels)
-        optimizer = recipe.new_optimizer()
+        optimizer = optimizer or recipe.new_optimizer()
         self.model.train()
         steps = 0
         for _ in range(recipe.epochs):

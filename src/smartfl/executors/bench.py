@@ -133,18 +133,18 @@ class Bench:
         index = job.shards[task.client]
         inputs, labels = self._poisoned(task, job.dataset.train.take(index), job.dataset.train_labels[index])
         trainer.load(self.origins[task.group].to(job.device))
-        stateful = self.algorithm.keeps_state
-        size = trainer.spec.num_parameters
-        shared = trainer.inward(board.shared[:size].to(job.device)) if stateful else None
-        own = trainer.inward(board.states[task.slot, :size].to(job.device)) if stateful else None
-        self.algorithm.begin(trainer.parameters, job.experiment.client.lr, shared, own)
+        stateful = len(board.shared) > 0
+        shared = trainer.inward_state(board.shared.to(job.device)) if stateful else None
+        own = trainer.inward_state(board.states[task.slot].to(job.device)) if stateful else None
+        optimizer = trainer.recipe.new_optimizer()
+        self.algorithm.begin(trainer.parameters, optimizer, shared, own)
         trainer.set_integers(board.integers[task.slot, : len(trainer.spec.integers)].tolist())
         with seeded(seed, "dropout", task.round, task.client):
-            steps = trainer.train(inputs, labels, torch_stream(seed, "client", task.round, task.client))
+            steps = trainer.train(inputs, labels, torch_stream(seed, "client", task.round, task.client), optimizer)
         trainer.store(board.rows[task.offset : task.offset + trainer.spec.size])
         state = self.algorithm.finish(trainer.parameters, steps)
         if stateful and state is not None:
-            board.states[task.slot, :size].copy_(trainer.outward(state))
+            board.states[task.slot].copy_(trainer.outward_state(state))
         counters = trainer.integers()
         board.integers[task.slot, : len(counters)] = torch.tensor(counters, dtype=torch.int64)
         return steps

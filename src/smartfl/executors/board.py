@@ -16,8 +16,8 @@ class Board:
 
     origins    (Σ d_g,) the global models of all architecture groups, one after another
     rows       (m · max d,) flat room for the clients' models; a slot starts where the server says
-    shared     (P,) the server's state of the client algorithm
-    states     (m, P) the participants' own states, overwritten by their new ones
+    shared     (S,) the server's state of the client algorithm
+    states     (m, S) the participants' own states, overwritten by their new ones
     integers   (m, k) integer buffers of the trained models
     correct    (chunks,) and losses (chunks,): sums over each chunk of the test set
     """

@@ -63,7 +63,7 @@ def train_cohort(
         offset += specs[g].size
         if specs[g].integers:
             board.integers[slot, : len(state.integers[g])] = torch.tensor(state.integers[g], dtype=torch.int64)
-        if algorithm.keeps_state:
+        if len(board.shared):
             board.states[slot] = state.own.get(client, torch.zeros_like(state.shared))
     sizes = shards.sizes[ordered].tolist()
     bundles = bundled(tasks, sizes, crew.job.together, crew.job.experiment.client.batch_size)
@@ -74,7 +74,7 @@ def train_cohort(
         for bundle, counts in zip(bundles, done, strict=True)
         for task, count in zip(bundle, counts, strict=True)
     }
-    if algorithm.keeps_state:
+    if len(board.shared):
         after = board.states[: len(ordered)].clone()
         diverged = ~torch.isfinite(after).all(dim=1)  # one NaN in the shared state would reach every later client
         after[diverged] = before[diverged]

@@ -89,7 +89,8 @@ def resolve_experiment(experiment: Experiment) -> Experiment:
 
     So that a run directory says all, and a changed default changes the digest.
     """
-    if build_algorithm(experiment).keeps_state and len(experiment.model) > 1:
+    stateful = build_algorithm(experiment).state_size(1, build_recipe(experiment).new_optimizer()) > 0
+    if stateful and len(experiment.model) > 1:
         raise UserError(
             f"client.algorithm = '{experiment.client.algorithm}' keeps a state per parameter and accepts one model, "
             f"got {len(experiment.model)}"
