@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from filelock import FileLock
 
 from smartfl.experiment.build import complete_experiment
 from smartfl.experiment.schema import Experiment
@@ -86,11 +87,10 @@ def plan(study: Study, selection: Selection, out: Path, stores: Iterable[Path] =
 
 def in_use(path: Path) -> bool:
     """Whether a process holds the run directory."""
-    try:
-        with (path / "lock").open("a", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    if not path.is_dir():
         return False
-    except OSError:
+    try:
+        with FileLock(path / "lock").acquire(blocking=False):
+            return False
+    except OSError:  # Timeout is one
         return True
-    return False

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import safetensors.torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from smartfl.errors import UserError
@@ -31,7 +31,7 @@ class RunDirectory:
 
     def __init__(self, path: Path, experiment: Experiment) -> None:
         self.path, self.experiment = path, experiment
-        self._lock: IO[str] | None = None
+        self._lock: FileLock | None = None
 
     @classmethod
     def open(cls, path: Path, experiment: Experiment, resume: bool = False, fresh: bool = False) -> RunDirectory:
@@ -65,7 +65,7 @@ class RunDirectory:
     def close(self) -> None:
         """Give the lock back."""
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     @property
@@ -119,11 +119,10 @@ class RunDirectory:
         return Result(**json.loads((self.path / "result.json").read_text(encoding="utf-8")))
 
     def _take_lock(self) -> None:
-        self._lock = (self.path / "lock").open("a", encoding="utf-8")
+        self._lock = FileLock(self.path / "lock", thread_local=False)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
+            self._lock.acquire(blocking=False)
+        except Timeout:
             raise UserError(f"the run directory '{self.path}' is in use by another process") from None
 
     def _clear(self) -> None:
