@@ -95,3 +95,17 @@ def test_agreement_is_not_believed_where_its_loss_is_higher(monkeypatch):
 
     assert start("best") == pytest.approx([0.25] * 4, abs=1e-6)
     assert start("agreement") == pytest.approx([0, 0, 0, 1], abs=1e-6)
+
+
+def test_the_search_may_start_halfway(monkeypatch):
+    """One client knows the first feature, the other the second; all reports are the first one's, the second agrees."""
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2, bias=False)
+    inputs = torch.randn(60, 2)
+    proxy = Proxy(inputs, (inputs.sum(dim=1) > 0).long(), 2)
+    first, second = torch.tensor([[-3.0, 0.0, 3.0, 0.0], [0.0, -3.0, 0.0, 3.0]])  # logits ∓3x₁ and ∓3x₂
+    updates = Updates.of(torch.stack([first, second]), torch.tensor([10.0, 0.0]), spec=FlatSpec.of(model))
+    other = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    monkeypatch.setattr("smartfl.aggregators.smartfl.agreeing", lambda *_: other)
+    found = SmartFL(server_epochs=1, lr=1e-12)(updates, Server(model=model, proxy=proxy))
+    assert found.coefficients.tolist() == pytest.approx([0.5, 0.5], abs=1e-6)

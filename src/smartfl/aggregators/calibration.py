@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -106,9 +106,9 @@ class CalibratedLoss:
         """min_s of the loss of all samples, whose logits are ``logits`` (N, C), plus price·s; ∞ if they overflow."""
         if not torch.isfinite(logits).all():
             return math.inf
-        self.latest = logits.clone()
-        self.refit()
-        return float(self(logits, torch.arange(len(logits)))) + self.price * self.scale
+        there = replace(self, latest=logits.clone())
+        there.refit()
+        return float(there(logits, torch.arange(len(logits)))) + self.price * there.scale
 
     def __call__(self, logits: Tensor, index: Tensor) -> Tensor:
         """The loss of the samples ``index`` (b,), whose logits are ``logits`` (b, C)."""
