@@ -16,6 +16,7 @@ SETTINGS = {
     "bucketing": {"rule": {"name": "median"}},
     "clipping": {"rule": {"name": "median"}},
     "nearest_neighbour_mixing": {"rule": {"name": "median"}, "f": 1},
+    "reestimated": {"rule": {"name": "median"}},
     "krum": {"f": 1},
     "multi_krum": {"f": 1},
     "bulyan": {"f": 1},

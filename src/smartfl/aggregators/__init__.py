@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from smartfl.aggregators.multi_krum import MultiKrum as MultiKrum
     from smartfl.aggregators.nearest_neighbour_mixing import NearestNeighbourMixing as NearestNeighbourMixing
     from smartfl.aggregators.norm_clipping import NormClipping as NormClipping
+    from smartfl.aggregators.reestimated import Reestimated as Reestimated
     from smartfl.aggregators.residual_reweighting import ResidualReweighting as ResidualReweighting
     from smartfl.aggregators.sageflow import Sageflow as Sageflow
     from smartfl.aggregators.sfedavg import SFedAvg as SFedAvg
@@ -66,6 +67,7 @@ _HOMES = {
     "MultiKrum": "smartfl.aggregators.multi_krum",
     "NearestNeighbourMixing": "smartfl.aggregators.nearest_neighbour_mixing",
     "NormClipping": "smartfl.aggregators.norm_clipping",
+    "Reestimated": "smartfl.aggregators.reestimated",
     "ResidualReweighting": "smartfl.aggregators.residual_reweighting",
     "SFedAvg": "smartfl.aggregators.sfedavg",
     "Sageflow": "smartfl.aggregators.sageflow",
