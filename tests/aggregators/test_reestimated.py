@@ -18,8 +18,10 @@ from smartfl.types import Proxy, Server, Updates
 
 
 def test_by_hand():
-    """Two clients x ↦ 1·x and 3·x before the norm: the average 2x sees 0, 2, 4, 6 on the inputs 0 to 3, mean 3, unbiased
-    variance 20/3, whatever statistics the clients send."""
+    """Two clients x ↦ 1·x and 3·x before the norm: the average 2x sees 0, 2, 4, 6 on the inputs 0 to 3.
+
+    Mean 3 and unbiased variance 20/3, whatever statistics the clients send.
+    """
     model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1, affine=False))
     spec = FlatSpec.of(model)
     rows = torch.stack([spec.flatten(model)] * 2)
