@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities, unbiased_labels
+from smartfl.aggregators.teacher import distillation_loss, teacher_probabilities, unbiased_labels, voices
 
 MEMBERS = torch.tensor([[[2.0, 0, 0]], [[0, 2.0, 0]]])
 
@@ -70,3 +70,45 @@ def test_unbiased_labels_of_one_sample_and_of_silent_members() -> None:
     assert unbiased_labels(torch.tensor([[[0.0, 2.0, 1.0]]])).tolist() == [1]
     logits = torch.tensor([[[3.0, 0.0], [0.0, 3.0]]])
     assert unbiased_labels(torch.cat([logits, torch.zeros(1, 2, 2)])).tolist() == unbiased_labels(logits).tolist()
+
+
+def test_a_choir_has_fewer_voices_than_singers() -> None:
+    """Three members changed the same thing, four changed things unrelated to it and to each other.
+
+    s = 3, 3, 3 and 1, 1, 1, 1 with median 1: a third of a voice for each of the three.
+    """
+    base = torch.tensor([1.0, -1]).expand(8, 2)
+    signs = [[1.0 if bin(row & j).count("1") % 2 == 0 else -1.0 for j in range(8)] for row in range(1, 6)]
+    a, *others = [torch.tensor(row)[:, None] * torch.tensor([1.0, -1]) for row in signs]  # orthogonal, every mean 0
+    logits = torch.stack([base + a, base + 5 * a, base + 2 * a, *(base + b for b in others)])
+    assert voices(logits, base).tolist() == pytest.approx([1 / 3] * 3 + [1] * 4)
+    assert voices(torch.stack([base + a, base - a]), base).tolist() == [1, 1]  # opposites are two
+
+
+def test_a_choir_does_not_outvote_as_many_soloists() -> None:
+    """Sample 0 is of class 0, sample 1 of class 1.  Three members see it, each with a quirk of its own elsewhere, so
+    ρ = ½ and s = 1 + 2/4 = 1.5; three say the opposite in unison, s = 3.  The median s is 2.25: 3 voices against 2.25.
+    """
+    truth = torch.tensor([1.0, -1, 0, 0, 0, 0, 0, 0])
+    quirks = torch.eye(8)[2::2] - torch.eye(8)[3::2]
+    members = torch.cat([truth + quirks, -truth.expand(3, 8)])
+    logits = torch.stack([members, -members], dim=2)
+    assert voices(logits, torch.zeros(8, 2)).tolist() == pytest.approx([1, 1, 1, 0.75, 0.75, 0.75])
+    assert unbiased_labels(logits, torch.zeros(8, 2))[:2].tolist() == [0, 1]
+    assert unbiased_labels(logits)[:2].tolist() == [1, 0]  # three against three, and the choir is surer
+
+
+def test_the_median_counts_members() -> None:
+    """Margins of class 0 over class 1: of two members 1, −1, 3, −3, root mean square √5; of a third −5, 5, 0, 0, √12.5.
+
+    On the first sample that is 0.45, 0.45 and −1.41.  Their sum would say class 1.
+    """
+    margins = torch.tensor([[1.0, -1, 3, -3], [1, -1, 3, -3], [-5, 5, 0, 0]])
+    logits = torch.stack([margins / 2, -margins / 2], dim=2)
+    assert unbiased_labels(logits)[:2].tolist() == [0, 1]
+
+
+def test_a_change_of_nothing_is_a_voice() -> None:
+    logits = torch.tensor([[[3.0, 0.0], [0.0, 3.0]]])
+    assert voices(logits, logits[0]).tolist() == [1]
+    assert unbiased_labels(logits, logits[0]).tolist() == [0, 1]

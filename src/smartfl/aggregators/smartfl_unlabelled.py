@@ -16,6 +16,7 @@ from smartfl.aggregators.proxy import (
     finite_clients,
     global_model_kept,
     minibatches,
+    model_logits,
     require_proxy,
 )
 from smartfl.aggregators.simplex_descent import check_search, descend
@@ -39,8 +40,10 @@ class SmartFLUnlabelled(Aggregator):
                      (``unbiased_labels``, docs/method.md), Adam 1e-2
 
     Steps of 5e-4 for 20 epochs move a weight by 0.04 at most: the first two stay near FedAvg by design and are not
-    meant for attacks.  The third holds against a minority that flips labels or signs, not against one that agrees on a
-    direction (Fang et al.).  With several architectures the teacher is the server's, over the clients of all.
+    meant for attacks.  The third holds against a minority that agrees on a direction, as the median counts clients and
+    a choir has fewer voices than singers (``voices``); not against label flips that win the first rounds: without a
+    label nobody can tell which of two consistent worlds is the true one.  With several architectures the teacher is the
+    server's, over the clients of all.
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "unlabelled"
@@ -70,7 +73,8 @@ class SmartFLUnlabelled(Aggregator):
         teacher = members[keep] if server.teacher is None else server.teacher[None]
         where = torch.nonzero(keep).flatten().cpu()
         if self.variant == "calibrated":
-            found = self._calibrated(updates.select(where), server, proxy, unbiased_labels(teacher))
+            before = model_logits(updates, model, updates.origin, proxy.inputs) if server.teacher is None else None
+            found = self._calibrated(updates.select(where), server, proxy, unbiased_labels(teacher, before))
         else:
             found = self._distilled(updates.select(where), server, proxy, teacher)
         assert found.coefficients is not None
