@@ -165,10 +165,7 @@ def _show(paths: list[Path], out: Path) -> None:
         if len(row.runs) > 1:
             each = ", ".join(f"{100 * run.final:.2f} (seed {run.seed})" for run in row.runs if run.final is not None)
             console.print(f"{row.method}: final {each}")
-    try:
-        write_report(found, out)
-    except OSError as error:
-        raise UserError(f"--out = '{out}' cannot be written: {error.strerror}") from error
+    write_report(found, out)
     print(f"report: {out}")
 
 

@@ -7,5 +7,9 @@ class UserError(ValueError):
     """A setting that cannot be honoured: one sentence that names it and what is accepted (exit status 2)."""
 
 
+class InUse(UserError):
+    """A run directory that another process works in: a grid leaves it to that process."""
+
+
 class WorkerError(RuntimeError):
     """A worker process failed; the message names the client it was training (exit status 1)."""

@@ -74,6 +74,8 @@ class Simulation:
         self.models = [m.to(self.server_device).eval() for m in build_models(experiment, data.shape, data.num_classes)]
         check_fit(experiment, data, self.models, self.attack, self.server_device)
         self.specs = [FlatSpec.of(model) for model in self.models]
+        optimizer = build_recipe(experiment).new_optimizer()
+        self._state_size = self.algorithm.state_size(self.specs[0].num_parameters, optimizer)
         self.state = self._fresh_state()
         most = 2 * max(experiment.data.proxy.size, 64)
         rng = numpy_stream(experiment.seed, "attacker samples")
@@ -84,7 +86,7 @@ class Simulation:
         dataset, shards = self.federation.dataset, self.federation.shards
         cohort_size = min(self.experiment.cohort_size, len(self.federation.eligible))
         planned = planned_rows(self.experiment)
-        board = new_board(self.state, self.specs, cohort_size, len(dataset.test_labels))
+        board = new_board(self.state, self.specs, self._state_size, cohort_size, len(dataset.test_labels))
         job = Job.of(self.experiment, dataset, shards, board, self.models, self.device)
         crew: Crew = Processes(job, self.workers) if self.executor == "processes" else Serial(job)
         with crew:
@@ -115,6 +117,7 @@ class Simulation:
 
     def restore(self, state: State) -> None:
         """Go on from ``state`` instead of from the start."""
+        state.vectors = [vector.to(self.server_device) for vector in state.vectors]
         self.state = state
         for rule, saved in zip(self.rules, state.rules, strict=True):
             if saved:
@@ -165,7 +168,8 @@ class Simulation:
 
     def _aggregate(self, updates: list[Updates], t: int) -> list[Aggregate]:
         """Screen and aggregate each group; groups share one teacher for rules that distil."""
-        teacher = self._teacher(updates) if len(updates) > 1 else None
+        distils = self.rules[0].needs_proxy == "unlabelled"
+        teacher = self._teacher(updates) if distils and len(updates) > 1 else None
         results = []
         for g, (rule, group) in enumerate(zip(self.rules, updates, strict=True)):
             if len(group) == 0:
@@ -243,12 +247,10 @@ class Simulation:
 
     def _fresh_state(self) -> State:
         pairs = list(zip(self.specs, self.models, strict=True))
-        optimizer = build_recipe(self.experiment).new_optimizer()
-        size = self.algorithm.state_size(self.specs[0].num_parameters, optimizer)
         return State(
             round=0,
             vectors=[spec.flatten(model) for spec, model in pairs],
             integers=[[int(b.max()) for b in spec.read_integers(model).values()] for spec, model in pairs],
-            shared=torch.zeros(size),
+            shared=torch.zeros(self._state_size if self.algorithm.shares else 0),
             rules=[{} for _ in pairs],
         )

@@ -10,6 +10,7 @@ from smartfl.aggregators.fedavg import FedAvg
 from smartfl.aggregators.fedavgm import FedAvgM
 from smartfl.aggregators.fltrust import FLTrust
 from smartfl.aggregators.reestimated import Reestimated
+from smartfl.aggregators.sfedavg import SFedAvg
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
@@ -65,6 +66,12 @@ def test_statistics_that_overflow_are_not_taken(world):
     result = Reestimated(FedAvg())(w.updates, server)
     assert torch.equal(result.vector, FedAvg()(w.updates).vector)
     assert result.events == ("statistics on the proxy data are not finite: not taken",)
+
+
+def test_a_rule_that_chooses_its_cohort_still_does():
+    """S-FedAvg draws clients by their relevance; a wrapper that hid that would leave nothing of it."""
+    assert Reestimated(SFedAvg()).cohort_weights([3, 1]).tolist() == pytest.approx([0.5, 0.5])
+    assert not hasattr(Reestimated(FedAvg()), "cohort_weights")
 
 
 def test_what_it_needs(world):

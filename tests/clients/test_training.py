@@ -173,3 +173,12 @@ def test_the_global_generator_is_not_used():
     torch.manual_seed(0)
     trainer.train(inputs, labels, torch_stream(0, "client"))
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_convolution_on_samples_that_are_no_images():
+    """Rows of 64 numbers that the model itself unflattens: nothing to lay out."""
+    model = nn.Sequential(nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3))
+    trainer = LocalTrainer(model, Recipe(batch_size=4), Plain())
+    trainer.load(trainer.spec.flatten(model))
+    inputs = Dense(torch.randn(8, 64))
+    assert trainer.train(inputs, torch.zeros(8, dtype=torch.int64), torch_stream(0, "client")) == 2

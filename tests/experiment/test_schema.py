@@ -180,3 +180,20 @@ def test_another_rule_leaves_the_old_rules_settings_behind(tiny):
     experiment = tiny(aggregator={"name": "krum", "f": 0})
     assert with_rule(experiment, "median").aggregator.settings == {}
     assert with_rule(experiment, "krum") is experiment
+
+
+def test_defaults_of_a_rule_inside_a_rule_are_written_out(tiny):
+    """Or a changed default would leave the digest, and old records would count for the new rule."""
+    table = {"name": "reestimated", "rule": {"name": "clipping", "rule": {"name": "smartfl", "lr": 0.1}}}
+    found = resolve_experiment(tiny(aggregator=table)).tables()["aggregator"]
+    inner = found["rule"]["rule"]
+    assert (inner["lr"], inner["penalty"], inner["init"]) == (0.1, 0.5, "best")
+    assert build_rule(Experiment.of(tiny(aggregator=found).tables())) == build_rule(tiny(aggregator=table))
+
+
+def test_what_smartfl_u_uses_is_written_out(tiny):
+    """Settings that depend on the variant are not left to be guessed from it."""
+    for variant, expected in (("literal", (5e-4, "mixed")), ("calibrated", (1e-2, "reestimate"))):
+        table = {"name": "smartfl_unlabelled", "variant": variant}
+        found = resolve_experiment(tiny(aggregator=table)).tables()["aggregator"]
+        assert (found["lr"], found["batchnorm"]) == expected

@@ -78,6 +78,9 @@ def test_set_changes_every_run(type_in):
     status, out, err = type_in("reproduce", "study.toml", "--set", "attack.rate=0.1")
     assert (status, out) == (2, "")
     assert "attack.rate: it is an axis of study; --where attack.rate=VALUE" in err
+    status, out, err = type_in("reproduce", "table1", "--set", "data.dataset=mnist")
+    assert (status, out) == (2, "")
+    assert "data.dataset: the axis dataset of table1 sets it; --where dataset=LABEL" in err
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import multiprocessing
 import os
@@ -10,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from smartfl.errors import UserError
 from smartfl.experiment.files import read_experiment
@@ -185,8 +185,7 @@ def test_fresh_on_nothing_and_resume_on_nothing_start(tiny, tmp_path):
 
 
 def hold(path: str, ready, stop) -> None:
-    with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with FileLock(path):
         ready.set()
         stop.wait(30)
 

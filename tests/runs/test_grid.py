@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from filelock import FileLock
 
 # Rules are tried on rows of four numbers before anything runs: these pass that and fail in the first round.
 BROKEN = """
@@ -43,3 +44,16 @@ def test_a_wrong_setting_ends_the_grid_at_once(smartfl, tiny_tables, jobs):
     done = smartfl("compare", file, "--aggregators", "broken_rule:Picky,fedavg", "--out", "all", "--jobs", jobs)
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no such thing" in done.stderr
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_run_that_another_process_took_meanwhile_is_left_to_it(smartfl, tiny_tables, jobs):
+    file = smartfl.write(tiny_tables(rounds=1))
+    rules = ("compare", file, "--aggregators", "fedavg,uniform,median", "--out", "all", "--jobs", jobs)
+    assert smartfl(*rules).returncode == 0
+    held = next((smartfl.directory / "all").glob("tiny-uniform-*"))
+    with FileLock(held / "lock"):
+        done = smartfl(*rules, "--fresh")
+    assert done.returncode == 1
+    assert "in use by another process; 1 of 3 runs failed, the others are done" in done.stderr
+    assert len(list((smartfl.directory / "all").glob("*/result.json"))) == 3

@@ -107,6 +107,7 @@ __all__ = [
     "MultiKrum",
     "NearestNeighbourMixing",
     "NormClipping",
+    "Reestimated",
     "ResidualReweighting",
     "SFedAvg",
     "Sageflow",

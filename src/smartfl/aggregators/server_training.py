@@ -26,14 +26,12 @@ class ServerRecipe:
 
     epochs      passes over the proxy data, E_s; 0 leaves the start as it is
     clip        largest norm of the gradient over all parameters; None for no clipping
-    momentum    for sgd only
     """
 
     epochs: int
     lr: float
     batch_size: int
     optimizer: Literal["adam", "sgd"] = "adam"
-    momentum: float = 0.0
     clip: float | None = None
 
     def __post_init__(self) -> None:
@@ -51,7 +49,7 @@ class ServerRecipe:
     def build(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh optimiser: its state never survives a round."""
         if self.optimizer == "sgd":
-            return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum)
+            return torch.optim.SGD(parameters, lr=self.lr)
         return torch.optim.Adam(parameters, lr=self.lr)
 
 

@@ -49,7 +49,8 @@ class SmartFL(Aggregator):
     earn its place (docs/method.md).  The paper uses 20 server epochs, 50 under attack, on 128 samples, and starts at
     the FedAvg weights; ``init`` overrides where the variant starts.  Reported sample counts move FedAvg weights, and
     with them "best"; they do not move "agreement" and "uniform".
-    ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md).
+    ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
+    while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
@@ -83,7 +84,7 @@ class SmartFL(Aggregator):
             updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
         if self.init in ("best", "agreement"):
-            start = self._start(hull, updates, proxy)
+            start = self.choose_start(hull, updates, proxy)
         events: tuple[str, ...] = ()
         if not torch.isfinite(hull.logits(start)).all():
             keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
@@ -106,7 +107,7 @@ class SmartFL(Aggregator):
         }
         return Aggregate(vector, found.p, info, events + found.events)
 
-    def _start(self, hull: Hull, updates: Updates, proxy: Proxy) -> Tensor:
+    def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy) -> Tensor:
         """(n,) float64 the agreeing clients' weights, or the best of them, the FedAvg weights and the mean of both."""
         fedavg, agreed = updates.weights.cpu(), agreeing(hull, updates, balanced_loss(proxy))
         if agreed is None or self.init == "agreement":

@@ -43,7 +43,7 @@ class SmartFLUnlabelled(Aggregator):
     meant for attacks.  The third holds against a minority that agrees on a direction, as the median counts clients and
     a choir has fewer voices than singers (``voices``); not against label flips that win the first rounds: without a
     label nobody can tell which of two consistent worlds is the true one.  With several architectures the teacher is the
-    server's, over the clients of all.
+    server's, the mean logits over the clients of all, and holds against nobody.
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "unlabelled"
@@ -60,6 +60,11 @@ class SmartFLUnlabelled(Aggregator):
         check_search(self.server_epochs, self.batch_size, self.lr)
         if not self.temperature > 0:
             raise UserError(f"temperature = {self.temperature} must be above 0")
+        calibrated = self.variant == "calibrated"
+        if self.lr is None:  # written out, so that the records of a run say what it used
+            object.__setattr__(self, "lr", 1e-2 if calibrated else 5e-4)
+        if self.batchnorm is None:
+            object.__setattr__(self, "batchnorm", "reestimate" if calibrated else "mixed")
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=False)
@@ -73,8 +78,10 @@ class SmartFLUnlabelled(Aggregator):
         teacher = members[keep] if server.teacher is None else server.teacher[None]
         where = torch.nonzero(keep).flatten().cpu()
         if self.variant == "calibrated":
-            before = model_logits(updates, model, updates.origin, proxy.inputs) if server.teacher is None else None
-            found = self._calibrated(updates.select(where), server, proxy, unbiased_labels(teacher, before))
+            before = model_logits(updates, model, updates.origin, proxy.inputs)
+            known = server.teacher is None and bool(torch.isfinite(before).all())
+            labels = unbiased_labels(teacher, before if known else None)
+            found = self._calibrated(updates.select(where), server, proxy, labels)
         else:
             found = self._distilled(updates.select(where), server, proxy, teacher)
         assert found.coefficients is not None
@@ -83,12 +90,14 @@ class SmartFLUnlabelled(Aggregator):
 
     def _calibrated(self, updates: Updates, server: Server, proxy: Proxy, labels: Tensor) -> Aggregate:
         """SmartFL with the pseudo-labels for labels."""
+        assert self.lr is not None
+        assert self.batchnorm is not None
         rule = SmartFL(
             server_epochs=self.server_epochs,
-            lr=self.lr or 1e-2,
+            lr=self.lr,
             batch_size=self.batch_size,
             init="agreement",
-            batchnorm=self.batchnorm or "reestimate",
+            batchnorm=self.batchnorm,
         )
         found = rule.aggregate(updates, replace(server, proxy=replace(proxy, labels=labels)))
         return replace(found, info={**found.info, "pseudo_classes": len(labels.unique())})
@@ -96,8 +105,10 @@ class SmartFLUnlabelled(Aggregator):
     def _distilled(self, updates: Updates, server: Server, proxy: Proxy, teacher: Tensor) -> Aggregate:
         """The paper's: steps from FedAvg towards the teacher's probabilities."""
         assert server.model is not None
+        assert self.lr is not None
+        assert self.batchnorm is not None
         q = teacher_probabilities(teacher, "avg_logits", self.temperature)
-        hull = Hull(updates, server.model, proxy.inputs, self.batchnorm or "mixed")
+        hull = Hull(updates, server.model, proxy.inputs, self.batchnorm)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
             return distillation_loss(q[index], logits, self.temperature)
@@ -107,7 +118,7 @@ class SmartFLUnlabelled(Aggregator):
             start,
             gradient=lambda p, index: hull.gradient(p, index, loss),
             batches=[minibatches(len(proxy), self.batch_size, 1, server.generator) for _ in range(self.server_epochs)],
-            optimizer=FlatAdam(self.lr or 5e-4),
+            optimizer=FlatAdam(self.lr),
             centre=self.variant != "literal",
         )
         student = distillation_loss(q, hull.logits(found.p), self.temperature)

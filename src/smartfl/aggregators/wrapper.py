@@ -17,6 +17,11 @@ class Wrapper(Aggregator):
     def needs_proxy(self) -> NeedsProxy:  # type: ignore[override]
         return self.rule.needs_proxy
 
+    @property
+    def cohort_weights(self) -> Any:
+        """The rule's wish for the cohort, if it has one; ``hasattr`` is false where it has none."""
+        return self.rule.cohort_weights  # type: ignore[attr-defined]
+
     def tolerates(self, n: int) -> int | None:
         return self.rule.tolerates(n)
 

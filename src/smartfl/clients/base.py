@@ -18,6 +18,8 @@ class ClientAlgorithm:
 
     # ``before_step`` and ``after_step`` also take (k, P), the parameters of k clients that began at the same model
     stackable: ClassVar[bool] = False
+    # The server keeps a state of the same size as a client's, which ``merge`` moves on
+    shares: ClassVar[bool] = False
 
     def state_size(self, num_parameters: int, optimizer: ClientOptimizer) -> int:
         """S, how many numbers a client keeps from one of its rounds to the next: vectors (P,), then single numbers."""
@@ -26,7 +28,7 @@ class ClientAlgorithm:
     def begin(self, start: Tensor, optimizer: ClientOptimizer, shared: Tensor | None, own: Tensor | None) -> None:
         """A round begins at ``start`` (P,) with a new ``optimizer``.
 
-        ``shared`` (S,) is the server's state and ``own`` (S,) this client's, zeros at first, none if S is 0.
+        ``own`` (S,) is this client's state, zeros at first, and none if S is 0; ``shared`` (S,) the server's, if any.
         """
 
     def before_step(self, w: Tensor, gradient: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ class Scaffold(ClientAlgorithm):
     a mean Adam direction, so it may correct steps but must not be added to raw gradients: ``space="step"`` is the
     default, the scheme of NIID-Bench.  K counts optimiser steps.  The averaging of models is the aggregator's.
     """
+
+    shares: ClassVar[bool] = True
 
     space: Literal["step", "grad"] = "step"
     _start: Tensor = field(default_factory=_none, init=False, repr=False)

@@ -163,7 +163,7 @@ class LocalTrainer:
 
     def laid_out(self, batch: Tensor) -> Tensor:
         """The batch on the device and in the layout that the model is fastest on."""
-        if self._images:
+        if self._images and batch.ndim == 4:
             batch = batch.contiguous(memory_format=torch.channels_last)
         return batch.to(self.device)
 

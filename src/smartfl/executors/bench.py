@@ -133,9 +133,8 @@ class Bench:
         index = job.shards[task.client]
         inputs, labels = self._poisoned(task, job.dataset.train.take(index), job.dataset.train_labels[index])
         trainer.load(self.origins[task.group].to(job.device))
-        stateful = len(board.shared) > 0
-        shared = trainer.inward_state(board.shared.to(job.device)) if stateful else None
-        own = trainer.inward_state(board.states[task.slot].to(job.device)) if stateful else None
+        shared = trainer.inward_state(board.shared.to(job.device)) if len(board.shared) else None
+        own = trainer.inward_state(board.states[task.slot].to(job.device)) if board.states.shape[1] else None
         optimizer = trainer.recipe.new_optimizer()
         self.algorithm.begin(trainer.parameters, optimizer, shared, own)
         trainer.set_integers(board.integers[task.slot, : len(trainer.spec.integers)].tolist())
@@ -143,7 +142,7 @@ class Bench:
             steps = trainer.train(inputs, labels, torch_stream(seed, "client", task.round, task.client), optimizer)
         trainer.store(board.rows[task.offset : task.offset + trainer.spec.size])
         state = self.algorithm.finish(trainer.parameters, steps)
-        if stateful and state is not None:
+        if own is not None and state is not None:
             board.states[task.slot].copy_(trainer.outward_state(state))
         counters = trainer.integers()
         board.integers[task.slot, : len(counters)] = torch.tensor(counters, dtype=torch.int64)

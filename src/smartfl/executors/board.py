@@ -16,7 +16,7 @@ class Board:
 
     origins    (Σ d_g,) the global models of all architecture groups, one after another
     rows       (m · max d,) flat room for the clients' models; a slot starts where the server says
-    shared     (S,) the server's state of the client algorithm
+    shared     (S,) the server's state of the client algorithm, empty if it has none
     states     (m, S) the participants' own states, overwritten by their new ones
     integers   (m, k) integer buffers of the trained models
     correct    (chunks,) and losses (chunks,): sums over each chunk of the test set
@@ -31,12 +31,14 @@ class Board:
     losses: Tensor
 
     @classmethod
-    def of(cls, cohort: int, sizes: list[int], state_size: int, integers: int, test_samples: int) -> Board:
+    def of(
+        cls, cohort: int, sizes: list[int], state_size: int, shared_size: int, integers: int, test_samples: int
+    ) -> Board:
         chunks = -(-test_samples // CHUNK)
         return cls(
             origins=torch.zeros(sum(sizes)),
             rows=torch.zeros(cohort * max(sizes)),
-            shared=torch.zeros(state_size),
+            shared=torch.zeros(shared_size),
             states=torch.zeros(cohort, state_size),
             integers=torch.zeros(cohort, integers, dtype=torch.int64),
             correct=torch.zeros(chunks, dtype=torch.int64),

@@ -31,10 +31,11 @@ class Crew(Protocol):
     def evaluate(self, tasks: list[EvaluateTask]) -> list[int]: ...
 
 
-def new_board(state: State, specs: list[FlatSpec], cohort: int, test_samples: int) -> Board:
-    """A board with room for ``cohort`` clients of any of the architectures."""
+def new_board(state: State, specs: list[FlatSpec], state_size: int, cohort: int, test_samples: int) -> Board:
+    """A board with room for ``cohort`` clients of any of the architectures, and for their algorithm's states."""
     integers = max(len(spec.integers) for spec in specs)
-    return Board.of(cohort, [spec.size for spec in specs], state.shared.numel(), integers, test_samples)
+    sizes = [spec.size for spec in specs]
+    return Board.of(cohort, sizes, state_size, state.shared.numel(), integers, test_samples)
 
 
 def train_cohort(
@@ -63,8 +64,8 @@ def train_cohort(
         offset += specs[g].size
         if specs[g].integers:
             board.integers[slot, : len(state.integers[g])] = torch.tensor(state.integers[g], dtype=torch.int64)
-        if len(board.shared):
-            board.states[slot] = state.own.get(client, torch.zeros_like(state.shared))
+        if board.states.shape[1]:
+            board.states[slot] = state.own.get(client, torch.zeros(board.states.shape[1]))
     sizes = shards.sizes[ordered].tolist()
     bundles = bundled(tasks, sizes, crew.job.together, crew.job.experiment.client.batch_size)
     before = board.states[: len(ordered)].clone()
@@ -74,11 +75,12 @@ def train_cohort(
         for bundle, counts in zip(bundles, done, strict=True)
         for task, count in zip(bundle, counts, strict=True)
     }
-    if len(board.shared):
+    if board.states.shape[1]:
         after = board.states[: len(ordered)].clone()
         diverged = ~torch.isfinite(after).all(dim=1)  # one NaN in the shared state would reach every later client
         after[diverged] = before[diverged]
-        state.shared = algorithm.merge(state.shared, before, after, len(shards))
+        if algorithm.shares:
+            state.shared = algorithm.merge(state.shared, before, after, len(shards))
         # Rows of their own: views would keep the whole round's block alive until its last client comes back.
         state.own |= {client: row.clone() for client, row in zip(ordered, after, strict=True)}
     return [

@@ -103,11 +103,18 @@ def complete_experiment(experiment: Experiment) -> Experiment:
     """The experiment with every default written out, without trying the rule."""
     rule, attack, algorithm = build_rule(experiment), build_attack(experiment), build_algorithm(experiment)
     tables = experiment.tables()
-    tables["aggregator"] |= _defaults(rule) | experiment.aggregator.settings
+    tables["aggregator"] = _written_out(rule, tables["aggregator"])
     if attack is not None:
         tables["attack"] |= _defaults(attack)
     tables["client"] |= _defaults(algorithm)
     return Experiment.of(tables)
+
+
+def _written_out(rule: object, table: dict[str, Any]) -> dict[str, Any]:
+    """The table of a rule with its defaults, and those of the rule inside it."""
+    inner, given = getattr(rule, "rule", None), table.get("rule")
+    nested = {"rule": _written_out(inner, given)} if inner is not None and isinstance(given, dict) else {}
+    return _defaults(rule) | table | nested
 
 
 def _defaults(thing: object) -> dict[str, Any]:

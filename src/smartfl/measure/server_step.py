@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from smartfl.aggregators.calibration import best_scale, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import minibatches
+from smartfl.aggregators.simplex_descent import SteadyAdam
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.flat import FlatSpec
 from smartfl.measure.training import Workload
-from smartfl.optimizers import FlatAdam
 from smartfl.products import inner_products, mix_rows
 from smartfl.simplex import project_simplex
 from smartfl.types import Proxy, Server, Updates
@@ -77,7 +77,7 @@ class ServerStep:
         p, index = self.updates.weights, torch.arange(self.batch)
         balance = class_balance(self.labels, 10)
         logits, gradient = hull.logits(p).clone(), torch.randn(len(p), dtype=torch.float64)
-        optimizer = FlatAdam(1e-2)
+        optimizer = SteadyAdam(1e-2)
 
         def pass_and_back() -> None:
             hull.model.settle()
@@ -88,18 +88,17 @@ class ServerStep:
             optimizer.step(q, gradient)
             project_simplex(q)
 
-        def predict() -> None:
-            hull.model.settle()
-            with torch.no_grad():
-                hull.model(hull.inputs)
+        def spread() -> None:
+            hull._scale = None  # it is computed once
+            hull.logit_scale()
 
         return {
             "mix pᵀW": Part(lambda: mix_rows(hull.matrix, p, out=hull.model.vector), self.steps),
             "forward and backward": Part(pass_and_back, self.steps),
             "W·g": Part(lambda: inner_products(hull.matrix, hull.model.vector), self.steps),
             "Adam and projection": Part(move, self.steps),
-            "logits at the start": Part(predict, 1),
+            "choice of the start": Part(lambda: SmartFL().choose_start(hull, self.updates, self.proxy), 1),
             "scale refit": Part(lambda: best_scale(logits, self.labels, balance, 0.1, low=1.0), self.epochs),
-            "clients' logit scale": Part(hull.logit_scale, 1),
+            "clients' logit scale": Part(spread, 1),
             "re-estimated statistics and check": Part(lambda: hull.result(p), 1),
         }

@@ -194,12 +194,17 @@ def _selection(
     tuned: Path | None,
 ) -> Selection:
     """The options that say which part of a study is meant."""
-    from smartfl.experiment.study import Selection
+    from smartfl.experiment.study import Selection, flat
     from smartfl.reproduce.tuning import read_choices
 
     for key in (text.partition("=")[0].strip() for text in settings or ()):
         if key in study.axes:
             raise UserError(f"--set {key}: it is an axis of {study.name}; --where {key}=VALUE keeps one of its points")
+        for axis, points in study.axes.items():
+            if any(key in dict(flat(point.changes)) for point in points):
+                raise UserError(
+                    f"--set {key}: the axis {axis} of {study.name} sets it; --where {axis}=LABEL keeps a point"
+                )
     choices = [c for c in read_choices(tuned) if c.study == study.name]
     return Selection(
         only=_names(only),

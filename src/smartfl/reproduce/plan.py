@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from smartfl.experiment.build import complete_experiment
 from smartfl.experiment.schema import Experiment
@@ -92,5 +92,7 @@ def in_use(path: Path) -> bool:
     try:
         with FileLock(path / "lock").acquire(blocking=False):
             return False
-    except OSError:  # Timeout is one
+    except Timeout:
         return True
+    except OSError:  # not ours to write: whoever tries to run it will be told
+        return False

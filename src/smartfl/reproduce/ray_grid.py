@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from smartfl.errors import UserError
+from smartfl.errors import InUse, UserError
 from smartfl.experiment.files import read_experiment, write_experiment
 from smartfl.runs.atomic import write_bytes
 from smartfl.runs.grid import Cell, tell_failures
@@ -49,6 +49,9 @@ def run_on_ray(
                 continue
             if kind == "user":
                 raise UserError(answer)
+            if kind == "failure":
+                failures.append(answer)
+                continue
             _bring_home(cell.path, answer)
             watch(cell, cell.experiment.rounds, None)
         tell_failures(failures, len(cells))
@@ -58,7 +61,7 @@ def run_on_ray(
 
 
 def _run(experiment: str, path: str, device: str) -> tuple[str, Any]:
-    """A task: ("done", the run's files) or ("user", what the user did wrong)."""
+    """A task: ("done", the run's files), ("user", what the user did wrong) or ("failure", why it was not run)."""
     import tempfile
 
     import torch
@@ -71,6 +74,8 @@ def _run(experiment: str, path: str, device: str) -> tuple[str, Any]:
         file.write_text(experiment, encoding="utf-8")
         try:
             execute(read_experiment(file), Path(path), resume=True, executor="serial", device=device)
+        except InUse as error:
+            return "failure", str(error)
         except UserError as error:
             return "user", str(error)
     return "done", {file.name: file.read_bytes() for file in Path(path).iterdir() if file.is_file()}

@@ -12,7 +12,7 @@ import safetensors.torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from smartfl.errors import UserError
+from smartfl.errors import InUse, UserError
 from smartfl.experiment.files import read_experiment, write_experiment
 from smartfl.experiment.schema import Experiment
 from smartfl.flat import FlatSpec
@@ -123,7 +123,7 @@ class RunDirectory:
         try:
             self._lock.acquire(blocking=False)
         except Timeout:
-            raise UserError(f"the run directory '{self.path}' is in use by another process") from None
+            raise InUse(f"the run directory '{self.path}' is in use by another process") from None
 
     def _clear(self) -> None:
         for name in ("rounds.jsonl", "coefficients.jsonl", "environment.json", "result.json", "model.safetensors"):

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from smartfl.errors import UserError, WorkerError
+from smartfl.errors import InUse, UserError, WorkerError
 from smartfl.executors.processes import cores, hidden_main, warm_up
 from smartfl.experiment.schema import Experiment
 
@@ -40,7 +40,8 @@ def run_grid(
     With at least two cells, one single-threaded process per core has no barrier between clients and beats parallel
     clients; the results are the same.  A single cell, or ``jobs=1``, uses parallel clients instead.  Ctrl-C ends the
     cells after their last checkpoint; running the grid again goes on from there.  A cell that fails does not keep the
-    others from their work and is told of at the end; a setting that cannot be honoured ends the grid at once.
+    others from their work and is told of at the end, and so does one that another process has taken meanwhile; a
+    setting that cannot be honoured ends the grid at once.
     """
     jobs = min(jobs or cores(), len(cells))
     run = _run_in_turn if jobs <= 1 else partial(_run_apart, jobs)
@@ -67,6 +68,8 @@ def _run_in_turn(
 
         try:
             execute(cell.experiment, cell.path, resume=not fresh, fresh=fresh, device=device, watch=hear)
+        except InUse as error:
+            failures.append(str(error))
         except UserError:
             raise
         except Exception as error:
@@ -155,6 +158,8 @@ def _run_cell(pipe: Connection, cell: Cell, fresh: bool, device: str) -> None:
             device=device,
             watch=lambda record: pipe.send((record.round, record.accuracy)),
         )
+    except InUse as error:
+        pipe.send(("failure", str(error)))
     except UserError as error:
         pipe.send(("user", str(error)))
     except (BrokenPipeError, ConnectionResetError):
