@@ -117,3 +117,18 @@ def test_the_command_prints_a_record(monkeypatch, capsys):
     record = json.loads(capsys.readouterr().out)
     assert record["kernels"]["parameters"] == 1000
     assert record["executors"]["mlp"]["recommended"]["workers"] >= 1
+
+
+def test_a_part_can_be_asked_for(monkeypatch, capsys):
+    monkeypatch.setattr(command, "QUICK", TINY)
+    for subject, shown, hidden in (("aggregators", "krum", "samples/s"), ("round", "samples/s", "krum")):
+        with pytest.raises(SystemExit) as end:
+            main(["bench", subject, "--quick"])
+        out = capsys.readouterr().out
+        assert end.value.code == 0
+        assert shown in out
+        assert hidden not in out
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "rounds"])
+    assert end.value.code == 2
+    assert "bench rounds: accepted are aggregators, round" in capsys.readouterr().err
