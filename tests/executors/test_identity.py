@@ -234,6 +234,7 @@ def test_a_run_whose_worker_was_killed_is_resumed(fragile, tiny, tmp_path, capsy
 
 
 def test_nothing_is_left_in_shared_memory(tiny, small):
+    before = set(os.listdir("/dev/shm"))  # a process that was killed long ago may have had our number
     Simulation(tiny(), workers=1, dataset=small).run()
     mine = [name for name in os.listdir("/dev/shm") if name.startswith(f"torch_{os.getpid()}_")]
-    assert mine == []
+    assert set(mine) <= before
