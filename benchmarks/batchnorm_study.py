@@ -23,6 +23,7 @@ from torch import Tensor
 from smartfl.aggregators.batchnorm import moment_matched, reestimate
 from smartfl.aggregators.fedavg import FedAvg
 from smartfl.aggregators.smartfl import SmartFL
+from smartfl.experiment.build import with_rule
 from smartfl.experiment.files import read_experiment
 from smartfl.rng import torch_stream
 from smartfl.runs.checkpoint import load_checkpoint
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--cohorts", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--averages", action="store_true", help="FedAvg and uniform weights only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     state = load_checkpoint(arguments.run / "checkpoints")
@@ -98,6 +100,8 @@ def main() -> None:
     experiment = read_experiment(arguments.run / "experiment.toml")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     start = state.round
+    # Whatever rule made the run, the server holds the proxy samples that SmartFL would have.
+    experiment = with_rule(experiment, "smartfl")
     experiment = experiment.model_copy(update={"rounds": start + arguments.cohorts, "evaluate_every": 10**9})
     simulation = Simulation(experiment, executor="serial")
     simulation.restore(state)
@@ -112,6 +116,8 @@ def main() -> None:
         assert recorder.seen is not None
         updates, server = recorder.seen
         done = {(line["rule"], line["batchnorm"]) for line in old if line["cohort"] == record.round}
+        if arguments.averages:
+            done |= {(name, mode) for name in SMARTFL for mode in MODES}
         models = variants(updates, server, experiment.seed, record.round, done)
         with arguments.out.open("a", encoding="utf-8") as file:
             for (rule, mode), vector in models.items():
