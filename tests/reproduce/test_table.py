@@ -119,7 +119,7 @@ def test_text(filled):
     shown = render(compare(filled), "text").splitlines()
     assert shown[:2] == [
         "Digits under attack",
-        "ours: test accuracy in %, mean of the last 10 rounds, mean ± sample std over 2 seeds",
+        "ours: test accuracy in %, mean of the last 10 evaluated rounds, mean ± sample std over 2 seeds",
     ]
     assert shown[3:7] == [
         "                       rate 0.25     rate 0.5",

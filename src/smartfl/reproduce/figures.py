@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from smartfl.errors import UserError
@@ -46,7 +47,7 @@ def draw_study(plan: Plan, path: Path) -> Path:
             ax.spines[["top", "right"]].set_visible(False)
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
-        figure.suptitle(plan.study.title, fontsize=10)
+        figure.suptitle(fill(plan.study.title, 50 * across), fontsize=10)  # one panel is narrower than most titles
         _legend(figure, axes)
         stamp = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
         try:

@@ -10,7 +10,7 @@ from smartfl.report.run_data import LAST, RunData
 from smartfl.report.spread import Spread
 
 TITLES: dict[Metric, str] = {
-    "converged": f"test accuracy in %, mean of the last {LAST} rounds",
+    "converged": f"test accuracy in %, mean of the last {LAST} evaluated rounds",
     "maximum": "best test accuracy in %",
     "final": "test accuracy in % after the last round",
     "rounds": "rounds to the target accuracy",
