@@ -82,8 +82,8 @@ def variants(
         for mode in MODES:
             if (name, mode) not in done:
                 fresh = Server(server.round, server.model, server.proxy, torch_stream(seed, "server", t, 0))
-                rule = SmartFL(batchnorm=mode, **settings)  # type: ignore[arg-type]
-                found[name, mode] = rule(updates, fresh).vector
+                step = SmartFL(batchnorm=mode, **settings)  # type: ignore[arg-type]
+                found[name, mode] = step(updates, fresh).vector
     return {key: vector for key, vector in found.items() if key not in done}
 
 
