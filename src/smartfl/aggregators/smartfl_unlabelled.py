@@ -78,9 +78,10 @@ class SmartFLUnlabelled(Aggregator):
         teacher = members[keep] if server.teacher is None else server.teacher[None]
         where = torch.nonzero(keep).flatten().cpu()
         if self.variant == "calibrated":
-            before = model_logits(updates, model, updates.origin, proxy.inputs)
-            known = server.teacher is None and bool(torch.isfinite(before).all())
-            labels = unbiased_labels(teacher, before if known else None)
+            before = None if server.teacher is not None else model_logits(updates, model, updates.origin, proxy.inputs)
+            if before is not None and not torch.isfinite(before).all():
+                before = None
+            labels = unbiased_labels(teacher, before)
             found = self._calibrated(updates.select(where), server, proxy, labels)
         else:
             found = self._distilled(updates.select(where), server, proxy, teacher)
