@@ -123,3 +123,17 @@ def test_calibrated_ignores_labels_it_is_not_given() -> None:
         one = replace(server, proxy=replace(server.proxy, labels=labels), generator=torch.Generator().manual_seed(5))
         results.append(SmartFLUnlabelled()(updates, one).vector)
     assert torch.equal(*results)
+
+
+def test_a_global_model_that_overflows_leaves_every_client_its_voice() -> None:
+    """What clients changed is unknown then: a NaN among the voices would make the median the smallest opinion."""
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Linear(6, 3, bias=False)
+    truth = torch.randn(18, generator=generator)
+    rows = torch.cat([truth + 0.3 * torch.randn(5, 18, generator=generator), -truth.expand(2, 18)])
+    updates = Updates.of(rows, origin=torch.full((18,), 3e38), spec=FlatSpec.of(model))
+    proxy = Proxy(torch.randn(64, 6, generator=generator), None, 3)
+    # No update is longer than twice the median one: measured from such an origin, all are equally long.
+    result = SmartFLUnlabelled()(updates, Server(model=model, proxy=proxy, generator=generator))
+    assert result.coefficients is not None
+    assert float(result.coefficients[5:].sum()) < 0.01
