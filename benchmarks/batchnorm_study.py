@@ -58,7 +58,7 @@ def evaluate(simulation: Simulation, vector: Tensor) -> tuple[float, float]:
     correct, loss = 0, 0.0
     with torch.no_grad():
         for index in torch.arange(len(data.test_labels)).split(500):
-            logits = spec.call(model, vector, data.test[index].contiguous(memory_format=torch.channels_last))
+            logits = spec.functional_call(model, vector, data.test[index].contiguous(memory_format=torch.channels_last))
             labels = data.test_labels[index]
             correct += int((logits.argmax(dim=1) == labels).sum())
             loss += F.cross_entropy(logits, labels, reduction="sum").item()

@@ -126,7 +126,7 @@ def scenes(directory: Path) -> Iterator[Scene]:
 def accuracy(scene: Scene, vector: Tensor) -> float:
     data, right = scene.dataset, 0
     for index in torch.arange(len(data.test_labels)).split(CHUNK):
-        logits = scene.updates.spec.call(scene.model, vector, data.test[index])
+        logits = scene.updates.spec.functional_call(scene.model, vector, data.test[index])
         right += int((logits.argmax(dim=1) == data.test_labels[index]).sum())
     return right / len(data.test_labels)
 
@@ -148,7 +148,7 @@ def compare(scene: Scene) -> Iterator[dict[str, Any]]:
             result = rule(scene.updates, server)
         seconds = time.process_time() - started
         p = result.coefficients
-        logits = scene.updates.spec.call(scene.model, result.vector, proxy.inputs)
+        logits = scene.updates.spec.functional_call(scene.model, result.vector, proxy.inputs)
         yield {
             "dataset": scene.experiment.data.dataset,
             "alpha": scene.experiment.data.alpha,

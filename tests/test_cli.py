@@ -172,6 +172,8 @@ def test_compare_skips_what_is_done_and_goes_on_with_the_rest(type_in):
 def test_a_mistake_in_a_real_process(smartfl, tiny_tables):
     done = smartfl("run", smartfl.write(tiny_tables(data={"alfa": 1})))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("smartfl: data.alfa is not a setting; accepted: dataset, clients, ")
+    assert done.stderr.startswith(
+        "smartfl: data.alfa is not a setting (did you mean alpha?); accepted: dataset, clients, "
+    )
     assert done.stderr.count("\n") == 1
     assert [p.name for p in smartfl.directory.iterdir()] == ["tiny.toml"]

@@ -78,7 +78,7 @@ def test_a_call_equals_the_module_that_holds_the_vector(training):
     other.train(training)
     spec.load(other, vector)
     before = spec.flatten(model)
-    output = spec.call(model, vector.clone(), inputs)
+    output = spec.functional_call(model, vector.clone(), inputs)
     torch.testing.assert_close(output, other(inputs))
     assert torch.equal(spec.flatten(model), before), "the module's own state is not touched"
 
@@ -100,7 +100,7 @@ def test_tied_weights_get_the_sum_of_both_gradients():
     model = nn.Sequential(first, second)
     spec = FlatSpec.of(model)
     vector = torch.tensor([3.0], requires_grad=True)
-    spec.call(model, vector, torch.tensor([[5.0]])).sum().backward()
+    spec.functional_call(model, vector, torch.tensor([[5.0]])).sum().backward()
     assert vector.grad.tolist() == [30]
 
 

@@ -230,7 +230,7 @@ def test_architectures_go_round_and_each_group_has_its_own_model(tiny):
         torch.testing.assert_close(vector, group.weights.float() @ group.matrix)
     batch = digits().test.values[:5]
     each = [
-        s.call(m, v, batch)
+        s.functional_call(m, v, batch)
         for s, m, v in zip(simulation.specs, simulation.models, simulation.state.vectors, strict=True)
     ]
     torch.testing.assert_close(simulation.predict(batch), torch.stack(each).mean(dim=0))

@@ -81,7 +81,9 @@ def run(
             watch=progress.watch,
         )
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"accuracy: final {result.final:.4f}, best {result.best:.4f}, last ten rounds {result.last_ten:.4f}")
+    console.print(
+        f"accuracy: final {result.final:.4f}, best {result.best:.4f}, last ten evaluated {result.last_ten:.4f}"
+    )
     print(path)
 
 

@@ -92,7 +92,7 @@ class FlatSpec:
             for name, value in self.unflatten(vector).items():
                 tensors[name].copy_(value)
 
-    def call(self, module: nn.Module, vector: Tensor, *inputs: Any) -> Tensor:
+    def functional_call(self, module: nn.Module, vector: Tensor, *inputs: Any) -> Tensor:
         """The module's output with ``vector`` (d,) in the place of its own state."""
         output: Tensor = torch.func.functional_call(module, self.unflatten(vector), inputs)
         return output

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -34,15 +35,15 @@ def names(kind: Kind) -> list[str]:
     return sorted(_entries(kind))
 
 
-def resolve(kind: Kind, name: str) -> Callable[..., Any]:
-    """The factory behind a name or a dotted path ``module:attribute``."""
+def resolve(kind: Kind, name: str, key: str = "") -> Callable[..., Any]:
+    """The factory behind a name or a dotted path ``module:attribute``; ``key`` is the setting that gave the name."""
     entry = _entries(kind).get(name)
-    singular = kind.removesuffix("s")
+    what = f"{key} = '{name}'" if key else f"{kind.removesuffix('s')} '{name}'"
     if entry is not None:
         try:
             return cast(Callable[..., Any], entry.load())
         except (ImportError, AttributeError) as error:
-            raise UserError(f"{singular} '{name}' cannot be loaded: {error}") from error
+            raise UserError(f"{what} cannot be loaded: {error}") from error
     if ":" in name:
         module, _, attribute = name.partition(":")
         try:
@@ -50,11 +51,11 @@ def resolve(kind: Kind, name: str) -> Callable[..., Any]:
             for part in attribute.split("."):
                 found = getattr(found, part)
         except (ImportError, AttributeError, ValueError) as error:
-            raise UserError(f"{singular} '{name}' cannot be loaded: {error}") from error
+            raise UserError(f"{what} cannot be loaded: {error}") from error
         if not callable(found):
-            raise UserError(f"{singular} '{name}' is no class or function but of type {type(found).__name__}")
+            raise UserError(f"{what} is no class or function but of type {type(found).__name__}")
         return cast(Callable[..., Any], found)
-    raise UserError(f"{singular} '{name}' is unknown; accepted: {', '.join(names(kind))}, or module:name")
+    raise UserError(f"{what} is unknown; accepted: {', '.join(names(kind))}, or module:name")
 
 
 def parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -80,14 +81,18 @@ def build(
     settings: Mapping[str, Any],
     setting: str = "",
     context: Mapping[str, Any] | None = None,
+    *,
+    key: str = "",
+    general: Sequence[str] = (),
 ) -> Any:
     """Call the factory behind ``name`` with validated ``settings``.
 
     ``context`` holds what the caller supplies (labels, input shape, …) where the factory asks for it by name.
     A setting called ``rule`` that is a table with a ``name`` is built first: that is how wrappers nest.
-    ``setting`` is the table's name in error messages.
+    For error messages: ``setting`` is the table that holds the settings, ``general`` are its other keys, and ``key`` is
+    the setting that gave the name.
     """
-    factory = resolve(kind, name)
+    factory = resolve(kind, name, key)
     accepted = parameters(factory)
     supplied = {k: v for k, v in (context or {}).items() if k in accepted}
     free = {k: p for k, p in accepted.items() if k not in supplied}
@@ -96,7 +101,9 @@ def build(
         table = {k: v for k, v in inner.items() if k != "name"}
         if "name" not in inner:
             raise UserError(f"{setting}.rule needs a name")
-        given["rule"] = build(kind, inner["name"], table, f"{setting}.rule", context)
+        given["rule"] = build(
+            kind, inner["name"], table, f"{setting}.rule", context, key=f"{setting}.rule.name" if key else ""
+        )
     hints = _hints(factory)
     fields: dict[str, Any] = {
         k: (hints.get(k, Any), ... if p.default is p.empty else p.default) for k, p in free.items()
@@ -107,29 +114,35 @@ def build(
     try:
         checked = model.model_validate(given)
     except ValidationError as error:
-        raise UserError(explain(error, setting, list(free))) from error
+        raise UserError(explain(error, setting, [*general, *free], owner=name)) from error
     values = {k: getattr(checked, k) for k in checked.model_fields_set}
     try:
         return factory(**supplied, **values)
     except UserError as error:
-        raise located(error, setting, accepted) from error
+        raise located(error, setting, accepted, key) from error
 
 
-def located(error: UserError, setting: str, accepted: Container[str]) -> UserError:
-    """The same mistake with the name of the table ``setting`` in front: "f = 9 …" becomes "aggregator.f = 9 …"."""
+def located(error: UserError, setting: str, accepted: Container[str], key: str = "") -> UserError:
+    """The same mistake with the place in front: "f = 9 …" becomes "aggregator.f = 9 …", others are of the ``key``."""
     if not setting:
         return error
-    names_setting = str(error).split(" ", 1)[0].rstrip(":") in accepted
-    return UserError(f"{setting}{'.' if names_setting else ': '}{error}")
+    if str(error).split(" ", 1)[0].rstrip(":") in accepted:
+        return UserError(f"{setting}.{error}")
+    return UserError(f"{key or setting}: {error}")
 
 
-def explain(error: ValidationError, setting: str, accepted: list[str] | None = None) -> str:
-    """A validation error as one sentence that names the setting and what is accepted."""
+def explain(error: ValidationError, setting: str, accepted: list[str] | None = None, owner: str = "") -> str:
+    """A validation error as one sentence that names the setting and what is accepted (by ``owner``)."""
     first = error.errors()[0]
     where = ".".join([setting, *map(str, first["loc"])] if setting else map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        known = "" if accepted is None else f"; accepted: {', '.join(accepted) or 'none'}"
-        return f"{where} is not a setting{known}"
+        if accepted is None:
+            return f"{where} is not a setting"
+        if not accepted:
+            return f"{where} is not a setting: '{owner}' has none"
+        alike = get_close_matches(str(first["loc"][-1]), accepted, n=1)
+        hint = f" (did you mean {alike[0]}?)" if alike else ""
+        return f"{where} is not a setting{hint}; accepted: {', '.join(accepted)}"
     if first["type"] == "missing":
         return f"{where} is required"
     message = first["msg"].removeprefix("Value error, ")

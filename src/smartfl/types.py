@@ -167,7 +167,7 @@ class Proxy:
 class Server:
     """What a rule may use beside the updates.
 
-    model      a module of the right architecture; its own weights mean nothing, use ``spec.call``
+    model      a module of the right architecture; its own weights mean nothing, use ``spec.functional_call``
     teacher    (N, C) logits of an ensemble over all architectures, when clients differ in architecture
     num_clients  how many clients exist, sampled or not (S-FedAvg needs it)
     """

@@ -78,7 +78,7 @@ def test_equals_pytorch_in_eval_mode(name: str, mode: BatchNormMode) -> None:
     x = batch(4, 2, 6, 6)
     reference = deepcopy(model).eval()
     spec.load(reference, matrix[0])
-    torch.testing.assert_close(spec.call(server_model(model, mode), matrix[0], x), reference(x))
+    torch.testing.assert_close(spec.functional_call(server_model(model, mode), matrix[0], x), reference(x))
 
 
 def test_resnet_in_float32_equals_pytorch_in_eval_mode() -> None:
@@ -90,7 +90,7 @@ def test_resnet_in_float32_equals_pytorch_in_eval_mode() -> None:
     expected = reference(x)
     scale = float(expected.detach().abs().max())
     torch.testing.assert_close(
-        spec.call(server_model(model, "mixed"), matrix[1], x), expected, rtol=0, atol=1e-5 * scale
+        spec.functional_call(server_model(model, "mixed"), matrix[1], x), expected, rtol=0, atol=1e-5 * scale
     )
 
 
@@ -123,7 +123,7 @@ def test_finite_differences_along_the_vector_and_along_its_statistics(name: str)
     evaluated = server_model(model, "mixed")
 
     def loss(vector: Tensor) -> Tensor:
-        return F.cross_entropy(spec.call(evaluated, vector, x), y)
+        return F.cross_entropy(spec.functional_call(evaluated, vector, x), y)
 
     vector = (0.2 * matrix[0] + 0.5 * matrix[1] + 0.3 * matrix[2]).requires_grad_()
     (gradient,) = torch.autograd.grad(loss(vector), vector)
@@ -145,7 +145,7 @@ def test_detached_has_the_same_parameter_gradient_and_none_in_the_statistics() -
     gradients = []
     for mode in ("mixed", "detached"):
         vector = matrix[0].clone().requires_grad_()
-        loss = spec.call(server_model(model, mode), vector, x).square().sum()  # type: ignore[arg-type]
+        loss = spec.functional_call(server_model(model, mode), vector, x).square().sum()  # type: ignore[arg-type]
         gradients.append(torch.autograd.grad(loss, vector)[0])
     mixed, detached = gradients
     torch.testing.assert_close(detached[: spec.num_parameters], mixed[: spec.num_parameters])
@@ -165,7 +165,7 @@ def test_batch_statistics_equal_pytorch_in_train_mode(name: str, mode: BatchNorm
         if isinstance(layer, nn.Dropout):
             layer.eval()
     vector = matrix[0].clone().requires_grad_()
-    output = spec.call(server_model(model, mode), vector, x)
+    output = spec.functional_call(server_model(model, mode), vector, x)
     torch.testing.assert_close(output, reference(x))
     (gradient,) = torch.autograd.grad(output.square().sum(), vector)
     assert gradient[spec.num_parameters :].eq(0).all()
@@ -178,7 +178,7 @@ def test_a_batch_of_one_sample(mode: BatchNormMode) -> None:
     spec = FlatSpec.of(model)
     vector = spec.flatten(model)
     spec.unflatten(vector)["1.bias"].copy_(torch.tensor([7.0, 8.0]))
-    output = spec.call(server_model(model, mode), vector, torch.ones(1, 3))
+    output = spec.functional_call(server_model(model, mode), vector, torch.ones(1, 3))
     assert output.isfinite().all()
     if mode == "train":
         assert output[0].tolist() == pytest.approx([7, 8], abs=1e-3)
@@ -188,7 +188,7 @@ def test_layers_without_running_statistics_keep_using_the_batch() -> None:
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, track_running_stats=False))
     assert not has_batchnorm(model)
     spec, x = FlatSpec.of(model), batch(4, 2, 5, 5, dtype=torch.float32)
-    torch.testing.assert_close(spec.call(server_model(model, "mixed"), spec.flatten(model), x), model(x))
+    torch.testing.assert_close(spec.functional_call(server_model(model, "mixed"), spec.flatten(model), x), model(x))
 
 
 def test_a_shared_convolution_is_not_folded() -> None:
@@ -209,7 +209,7 @@ def test_a_shared_convolution_is_not_folded() -> None:
     reference = deepcopy(model).eval()
     spec.load(reference, matrix[0])
     x = batch(2, 2, 5, 5)
-    torch.testing.assert_close(spec.call(server_model(model, "mixed"), matrix[0], x), reference(x))
+    torch.testing.assert_close(spec.functional_call(server_model(model, "mixed"), matrix[0], x), reference(x))
 
 
 def test_moments_by_hand() -> None:
@@ -257,7 +257,7 @@ def test_finite_differences_in_p_with_moments() -> None:
     x, y = batch(5, 2, 6, 6), torch.tensor([0, 1, 2, 0, 1])
 
     def loss(p: Tensor) -> Tensor:
-        return F.cross_entropy(spec.call(evaluated, from_moments(p @ moments, spec), x), y)
+        return F.cross_entropy(spec.functional_call(evaluated, from_moments(p @ moments, spec), x), y)
 
     p = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(loss(p), p)

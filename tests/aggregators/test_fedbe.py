@@ -59,11 +59,11 @@ def test_the_first_step_follows_the_sharpened_mean_of_probabilities(world, distr
     generator = w.unlabelled().generator
     drawn = [rule.sample_model(w.updates, generator) for _ in range(2)]
     start = FedAvg()(w.updates).vector
-    members = [w.updates.spec.call(w.model, v, w.proxy.inputs) for v in (start, *drawn, *w.updates.matrix)]
+    members = [w.updates.spec.functional_call(w.model, v, w.proxy.inputs) for v in (start, *drawn, *w.updates.matrix)]
     mean = torch.stack([z.detach().double().softmax(1) for z in members]).mean(0)
     q = mean**2 / (mean**2).sum(1, keepdim=True)
     vector = start.clone().requires_grad_()
-    log_p = F.log_softmax(w.updates.spec.call(w.model, vector, w.proxy.inputs), 1)
+    log_p = F.log_softmax(w.updates.spec.functional_call(w.model, vector, w.proxy.inputs), 1)
     (gradient,) = torch.autograd.grad(-(q * log_p).sum(1).mean(), vector)
     assert gradient.abs().min() > 1e-5
     result = rule(w.updates, w.unlabelled())
@@ -121,7 +121,7 @@ def test_a_given_teacher_is_the_whole_ensemble(world):
     rule = FedBE(server_epochs=40, lr=0.05, samples=0)
     z = 4 * w.proxy.inputs
     vector = rule(w.updates, w.unlabelled(teacher=z)).vector
-    agree = w.updates.spec.call(w.model, vector, w.proxy.inputs).argmax(1) == z.argmax(1)
+    agree = w.updates.spec.functional_call(w.model, vector, w.proxy.inputs).argmax(1) == z.argmax(1)
     assert agree.double().mean() > 0.9
     broken = rule(w.updates, w.unlabelled(teacher=z / 0))
     assert torch.equal(broken.vector, FedAvg()(w.updates).vector)

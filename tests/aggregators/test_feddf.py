@@ -24,7 +24,7 @@ def teacher_of(w, updates):
 
 def divergence(w, vector, z):
     w.model.eval()
-    log_p = F.log_softmax(w.updates.spec.call(w.model, vector, w.proxy.inputs), dim=1)
+    log_p = F.log_softmax(w.updates.spec.functional_call(w.model, vector, w.proxy.inputs), dim=1)
     q = z.softmax(dim=1)
     return (q * (q.log() - log_p)).sum(dim=1).mean()
 

@@ -20,7 +20,7 @@ def test_one_batch_is_one_adam_step_of_signs_from_fedavg(world):
     """The first Adam step is lr·g/(|g| + 1e-8): every parameter moves by lr against the sign of its gradient."""
     w = world()
     vector = FedAvg()(w.updates).vector.requires_grad_()
-    loss = F.cross_entropy(w.updates.spec.call(w.model, vector, w.proxy.inputs), w.proxy.labels)
+    loss = F.cross_entropy(w.updates.spec.functional_call(w.model, vector, w.proxy.inputs), w.proxy.labels)
     (gradient,) = torch.autograd.grad(loss, vector)
     result = Finetune(lr=0.01, batch_size=100)(w.updates, w.server())
     torch.testing.assert_close(result.vector, (vector - 0.01 * gradient.sign()).detach(), rtol=1e-4, atol=1e-5)
@@ -32,7 +32,7 @@ def test_training_lowers_the_proxy_loss(world, batchnorm):
 
     def loss(vector):
         w.model.eval()
-        return float(F.cross_entropy(w.updates.spec.call(w.model, vector, w.proxy.inputs), w.proxy.labels))
+        return float(F.cross_entropy(w.updates.spec.functional_call(w.model, vector, w.proxy.inputs), w.proxy.labels))
 
     before = loss(FedAvg()(w.updates).vector)
     assert loss(Finetune(server_epochs=30, lr=0.02, batch_size=8)(w.updates, w.server()).vector) < 0.6 * before

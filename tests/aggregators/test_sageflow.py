@@ -51,7 +51,7 @@ def oracle(w, updates, threshold, delta, by_examples):
     for row, count in zip(updates.matrix, updates.num_examples.tolist(), strict=True):
         with torch.no_grad():
             w.model.eval()
-            z = updates.spec.call(w.model, row, w.proxy.inputs).double().numpy()
+            z = updates.spec.functional_call(w.model, row, w.proxy.inputs).double().numpy()
         p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
         loss = -np.log(p[np.arange(len(p)), w.proxy.labels.numpy()]).mean()
         entropy = -(p * np.log(p)).sum(1).mean()

@@ -54,7 +54,9 @@ def relevance(rule):
 
 def accuracy(w, vector):
     w.model.eval()
-    return float((w.updates.spec.call(w.model, vector, w.proxy.inputs).argmax(1) == w.proxy.labels).double().mean())
+    return float(
+        (w.updates.spec.functional_call(w.model, vector, w.proxy.inputs).argmax(1) == w.proxy.labels).double().mean()
+    )
 
 
 def test_the_result_is_the_uniform_mean_and_values_are_efficient(world):

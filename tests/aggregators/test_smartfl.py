@@ -89,7 +89,7 @@ def test_a_loss_without_scale_stops_once_the_mix_is_right():
     rows = torch.stack([-problem.good] * 6 + [problem.good])
     result = SmartFL(server_epochs=100)(problem.updates(rows), problem.server())
     assert float(result.coefficients[6]) > 0.6
-    predicted = problem.spec.call(problem.model, result.vector, problem.proxy.inputs).argmax(dim=1)
+    predicted = problem.spec.functional_call(problem.model, result.vector, problem.proxy.inputs).argmax(dim=1)
     assert torch.equal(predicted, problem.proxy.labels)
 
 
@@ -207,7 +207,7 @@ def test_when_only_the_mix_overflows_the_best_client_is_the_start():
     updates = Updates.of(torch.stack([one, two]), spec=spec)
     result = SmartFL(server_epochs=2, init="fedavg")(updates, Server(model=model, proxy=proxy))
     assert result.events[0] == "their mix overflows: started at the best client"
-    assert torch.isfinite(spec.call(model, result.vector, proxy.inputs)).all()
+    assert torch.isfinite(spec.functional_call(model, result.vector, proxy.inputs)).all()
     assert result.coefficients.tolist() == [0, 1]
 
 

@@ -28,7 +28,7 @@ def oracle(w, updates, b, gamma, rho, samples):
 
     def loss(row):
         w.model.eval()
-        z = updates.spec.call(w.model, row, w.proxy.inputs[:samples])
+        z = updates.spec.functional_call(w.model, row, w.proxy.inputs[:samples])
         return float(F.cross_entropy(z, w.proxy.labels[:samples]))
 
     size = updates.spec.num_parameters

@@ -72,7 +72,7 @@ def outcome(rule: Rule, attack: Attack) -> tuple[Aggregate, float]:
     inputs, labels = digits()
     sent = attack.poison_updates(round_one(), MALICIOUS, knows(rule))
     result = rule(sent, replace(server(), proxy=Proxy(inputs[800:864], labels[800:864], 10)))
-    logits = sent.spec.call(linear(), result.vector, inputs[864:])
+    logits = sent.spec.functional_call(linear(), result.vector, inputs[864:])
     return result, float(cross_entropy(logits, labels[864:]))
 
 

@@ -144,8 +144,8 @@ def test_backdoor_on_a_real_model(digits: Dataset, knowledge: Knowledge) -> None
 
     def scores(updates: Updates) -> tuple[float, float]:
         vector = FedAvg()(updates).vector
-        rate = attack.metrics(lambda x: spec.call(model, vector, x), digits)["attack_success_rate"]
-        right = spec.call(model, vector, every(digits.test)).argmax(dim=1) == digits.test_labels
+        rate = attack.metrics(lambda x: spec.functional_call(model, vector, x), digits)["attack_success_rate"]
+        right = spec.functional_call(model, vector, every(digits.test)).argmax(dim=1) == digits.test_labels
         return rate, float(right.float().mean())
 
     clean_rate, clean_accuracy = scores(honest)

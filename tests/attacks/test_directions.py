@@ -54,7 +54,7 @@ def test_trained_directions_do_what_they_say(problem: tuple[Updates, nn.Module, 
     found = trained(updates, model, start, proxy, 1, 0.5, 5)
 
     def loss(vector: torch.Tensor, targets: torch.Tensor, where: torch.Tensor) -> float:
-        return float(cross_entropy(updates.spec.call(model, vector, proxy.inputs[where]), targets[where]))
+        return float(cross_entropy(updates.spec.functional_call(model, vector, proxy.inputs[where]), targets[where]))
 
     every, hit = torch.ones(60, dtype=torch.bool), labels == 1
     flipped = (labels + 1) % 3

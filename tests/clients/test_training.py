@@ -89,7 +89,7 @@ def test_load_and_store_are_inverse_and_keep_the_specs_order(name):
     assert torch.equal(row, vector)
     inputs, _ = samples(5)
     trainer.model.eval()
-    expected = trainer.spec.call(make(name).eval(), vector, inputs.values)
+    expected = trainer.spec.functional_call(make(name).eval(), vector, inputs.values)
     torch.testing.assert_close(trainer.model(inputs.values), expected, rtol=1e-4, atol=1e-4)
     part = vector[: trainer.spec.num_parameters]
     assert torch.equal(trainer.outward(trainer.inward(part)), part)

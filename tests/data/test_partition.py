@@ -120,7 +120,7 @@ def test_unknown_setting_and_unknown_partition_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(UserError, match=r"^data\.beta is not a setting"):
         partition("hsu", labels_of(100), 10, rng, 10, {"alpha": 1.0, "beta": 2})
-    with pytest.raises(UserError, match=r"partition 'diriclet' is unknown; accepted: .*feddf"):
+    with pytest.raises(UserError, match=r"data\.partition = 'diriclet' is unknown; accepted: .*feddf"):
         partition("diriclet", labels_of(100), 10, rng, 10, {})
 
 

@@ -27,8 +27,27 @@ def test_a_shipped_experiment_goes_by_its_name(tmp_path: Path, monkeypatch: pyte
     assert read_experiment(Path("demo")).name == "demo"
     Path("demo").write_text("seed = 7\n")
     assert read_experiment(Path("demo")).seed == 7
-    with pytest.raises(UserError, match="'dmeo' does not exist; smartfl list presets"):
+    with pytest.raises(UserError, match="'dmeo' does not exist; an experiment that ships with smartfl is 'demo'"):
         read_experiment(Path("dmeo"))
+
+
+def test_a_study_is_sent_to_reproduce() -> None:
+    with pytest.raises(
+        UserError, match=r"'table4' has \[methods\] and is a study of many runs: smartfl reproduce table4"
+    ):
+        read_experiment(Path("table4"))
+
+
+def test_a_name_made_of_a_file_name_is_fit_for_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "my first (try).toml").write_text("seed = 7\n")
+    assert read_experiment(tmp_path / "my first (try).toml").name == "my-first-try-"
+
+
+def test_settings_without_a_name_are_those_of_the_default() -> None:
+    chosen = Experiment.of(override({}, ["model.hidden=[5]", "aggregator.server_epochs=3"]))
+    assert chosen.model[0].name == "mlp"
+    assert chosen.model[0].settings == {"hidden": [5]}
+    assert (chosen.aggregator.name, chosen.aggregator.settings) == ("smartfl", {"server_epochs": 3})
 
 
 def test_values_are_toml_and_bare_words_are_text():

@@ -66,7 +66,10 @@ ANSWER = 42
             {"model": {"name": f"{__name__}:no_module"}},
             r"^model\.name = '.*' must make a torch\.nn\.Module, got a int$",
         ),
-        ({"model": {"name": f"{__name__}:ANSWER"}}, r"^model '.*:ANSWER' is no class or function but of type int$"),
+        (
+            {"model": {"name": f"{__name__}:ANSWER"}},
+            r"^model\.name = '.*:ANSWER' is no class or function but of type int$",
+        ),
         ({"attack": BACKDOOR | {"target": 10}}, r"^attack\.target = 10 must be below the number of classes, 10$"),
     ],
 )

@@ -26,8 +26,8 @@ def test_logits_of_a_mix_are_the_mix_of_logits() -> None:
     spec = FlatSpec.of(model)
     clients, x = torch.randn(4, spec.size, generator=generator), torch.randn(6, 5, generator=generator)
     p = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    mixed = sum(p[i] * spec.call(model, clients[i], x) for i in range(4))
-    torch.testing.assert_close(spec.call(model, p @ clients, x), mixed)
+    mixed = sum(p[i] * spec.functional_call(model, clients[i], x) for i in range(4))
+    torch.testing.assert_close(spec.functional_call(model, p @ clients, x), mixed)
 
 
 def test_an_empty_sample_is_refused_by_name() -> None:

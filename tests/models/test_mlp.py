@@ -25,7 +25,7 @@ def test_nonlinear_between_layers() -> None:
     model = mlp((1,), 1, hidden=(3,))
     spec = FlatSpec.of(model)
     vector = torch.tensor([1.0, 1, 1, 0, 0, 0, 1, 1, 1, 0])
-    assert spec.call(model, vector, torch.tensor([[-1.0], [2.0]])).flatten().tolist() == [0, 6]
+    assert spec.functional_call(model, vector, torch.tensor([[-1.0], [2.0]])).flatten().tolist() == [0, 6]
 
 
 def test_a_width_of_zero_is_refused() -> None:

@@ -134,6 +134,8 @@ def test_what_is_no_run_directory_is_named(tmp_path: Path, make_run):
     with pytest.raises(UserError, match="empty is not a run directory"):
         RunData.read(tmp_path / "empty")
     path = make_run()
+    with pytest.raises(UserError, match=rf"{path.parent.name} is not a run .*; its subdirectories are: .*/\*$"):
+        RunData.read(path.parent)
     (path / "experiment.toml").write_text("name = ")
     with pytest.raises(UserError, match=r"experiment\.toml is not TOML"):
         RunData.read(path)

@@ -100,6 +100,7 @@ def test_set_changes_every_run(type_in):
         (["table", "study.toml", "--metric", "mean"], "--metric"),
         (["table", "study.toml", "--metric", "rounds"], "--metric"),
         (["table", "study.toml", "--set", "rounds"], "--set"),
+        (["table", "study.toml", "--results", "reslts"], "--results = 'reslts' is not a directory"),
         (["figure", "study.toml"], "nothing of study has been run"),
         (["tune", "study.toml", "--method", "krum"], "--method"),
     ],

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from smartfl.errors import UserError
+from smartfl.flat import FlatSpec
 from smartfl.products import arithmetic
 from smartfl.screening import screened
 from smartfl.types import Aggregate, NeedsProxy, Server, Updates
@@ -27,11 +28,28 @@ class Aggregator(ABC):
     """Whether the rule itself widens rows stored in half precision, by blocks; if not, all are widened before."""
 
     def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
+        if not isinstance(updates, Updates):
+            raise TypeError(f"{type(self).__name__} takes Updates; Updates.of(x) makes them of an (n, d) array")
+        if server is not None and server.model is not None:
+            updates = self._laid_out(updates, FlatSpec.of(server.model))
         result = screened(self._aggregate_widened, updates, server)
         if result.vector.dtype != updates.origin.dtype:  # rows in half precision: the model is not
             result = replace(result, vector=result.vector.to(updates.origin.dtype))
         updates.spec.clamp_variances_(result.vector)
         return result
+
+    def _laid_out(self, updates: Updates, spec: FlatSpec) -> Updates:
+        """``updates`` of a plain array (``Updates.of(x)``) laid out as the server's model is; others unchanged."""
+        if updates.spec != FlatSpec.plain(updates.spec.size):
+            return updates
+        if updates.spec.size == spec.size:
+            return replace(updates, spec=spec)
+        if self.needs_proxy == "no":
+            return updates
+        raise UserError(
+            f"rows of {updates.spec.size} values do not fit the server's model, which has {spec.size} "
+            "(FlatSpec.of(model): parameters that train, then float buffers)"
+        )
 
     def _aggregate_widened(self, updates: Updates, server: Server | None) -> Aggregate:
         if not self.widens and updates.matrix.dtype != (wide := arithmetic(updates.matrix.dtype)):

@@ -124,7 +124,7 @@ def _foldable(model: nn.Module) -> dict[_BatchNorm, nn.Conv1d | nn.Conv2d | nn.C
 
 
 def server_model(model: nn.Module, mode: BatchNormMode, replaced: Mapping[int, Tensor] | None = None) -> nn.Module:
-    """The model as the server evaluates it at a mixed vector, with ``spec.call(server_model(…), vector, inputs)``.
+    """The model as the server evaluates it at a mix: ``spec.functional_call(server_model(…), vector, inputs)``.
 
     A copy in eval mode (dropout off) with the same names, over the same tensors or those that ``replaced`` names by the
     ids of the model's own; ``model`` is left as it is.
@@ -234,7 +234,7 @@ def reestimate_and_predict(model: nn.Module, spec: FlatSpec, vector: Tensor, inp
     for statistics in layers.values():
         statistics.layer.forward = statistics.observe  # type: ignore[method-assign,assignment]
     batches = inputs.tensor_split(-(-len(inputs) // _LARGEST_BATCH))
-    logits = torch.cat([spec.call(copy, vector, batch) for batch in batches])
+    logits = torch.cat([spec.functional_call(copy, vector, batch) for batch in batches])
     out = vector.clone()
     parts = spec.unflatten(out)
     for name, seen in layers.items():

@@ -36,7 +36,7 @@ def model_logits(updates: Updates, model: nn.Module, vector: Tensor, inputs: Ten
     """(N, C) logits of the model ``vector`` (d,) on ``inputs`` (N, …), in eval mode and in chunks of samples."""
     model.eval()
     state = vector.to(updates.origin.dtype)
-    return torch.cat([updates.spec.call(model, state, chunk) for chunk in inputs.split(CHUNK)])
+    return torch.cat([updates.spec.functional_call(model, state, chunk) for chunk in inputs.split(CHUNK)])
 
 
 def client_logits(updates: Updates, model: nn.Module, inputs: Tensor) -> Tensor:

@@ -72,6 +72,9 @@ class SmartFL(Aggregator):
         if self.init is None:  # written out, so that the records of a run say where it started
             object.__setattr__(self, "init", "best" if self.variant == "calibrated" else "fedavg")
 
+    def tolerates(self, n: int) -> int | None:
+        return None
+
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=True)
         assert server is not None

@@ -66,6 +66,9 @@ class SmartFLUnlabelled(Aggregator):
         if self.batchnorm is None:
             object.__setattr__(self, "batchnorm", "reestimate" if calibrated else "mixed")
 
+    def tolerates(self, n: int) -> int | None:
+        return None
+
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=False)
         assert server is not None

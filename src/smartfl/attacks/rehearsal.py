@@ -45,7 +45,7 @@ def loss_on(updates: Updates, model: nn.Module, judges: Proxy, measure: Literal[
 
     @torch.no_grad()
     def damage(vector: Tensor) -> float:
-        logits = updates.spec.call(model.eval(), vector, judges.inputs)
+        logits = updates.spec.functional_call(model.eval(), vector, judges.inputs)
         if measure == "error":
             return float((logits.argmax(dim=-1) != labels).to(torch.float64).mean())
         loss = float(cross_entropy(logits.to(torch.float64), labels))

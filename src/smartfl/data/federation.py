@@ -78,7 +78,7 @@ class Federation:
 def load_dataset(experiment: Experiment) -> Dataset:
     """The experiment's dataset."""
     data = experiment.data
-    dataset: Dataset = build("datasets", data.dataset, data.options, "data.options")
+    dataset: Dataset = build("datasets", data.dataset, data.options, "data.options", key="data.dataset")
     return dataset
 
 

@@ -33,10 +33,10 @@ def partition(
     alpha = settings.get("alpha")
     if isinstance(alpha, int | float) and not (math.isfinite(alpha) and alpha > 0):
         raise UserError(f"data.alpha = {alpha} is not accepted: it must be a finite number above 0")
-    accepted = registry.parameters(registry.resolve("partitions", name))
+    accepted = registry.parameters(registry.resolve("partitions", name, "data.partition"))
     given = {k: v for k, v in settings.items() if v is not None and (k in accepted or k not in SHARED_SETTINGS)}
     context = {"labels": labels, "clients": clients, "rng": rng, "num_classes": num_classes}
-    parts: list[Index] = registry.build("partitions", name, given, "data", context)
+    parts: list[Index] = registry.build("partitions", name, given, "data", context, key="data.partition")
     _check(name, parts, clients, len(labels))
     return parts
 

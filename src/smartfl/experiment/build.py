@@ -13,7 +13,7 @@ from smartfl.attacks.base import Attack
 from smartfl.clients.base import ClientAlgorithm
 from smartfl.clients.training import Recipe
 from smartfl.errors import UserError
-from smartfl.experiment.schema import Experiment, Named
+from smartfl.experiment.schema import AttackSettings, ClientSettings, Experiment, Named
 from smartfl.flat import FlatSpec
 from smartfl.registry import build, parameters, resolve
 from smartfl.rng import seeded
@@ -24,13 +24,13 @@ def build_rule(experiment: Experiment) -> Rule:
     """The aggregator; rules that assume a number of attackers get the attack's rate unless told otherwise."""
     named = experiment.aggregator
     settings = _with_fraction(named.name, named.settings, experiment.attack.rate)
-    rule: Rule = build("aggregators", named.name, settings, "aggregator")
+    rule: Rule = build("aggregators", named.name, settings, "aggregator", key="aggregator.name")
     return rule
 
 
 def _with_fraction(name: str, settings: Mapping[str, Any], rate: float) -> dict[str, Any]:
     given = dict(settings)
-    accepted = parameters(resolve("aggregators", name))
+    accepted = parameters(resolve("aggregators", name, "aggregator.name"))
     if "fraction" in accepted and not given.keys() & {"f", "b", "fraction"}:
         given["fraction"] = rate
     if isinstance(inner := given.get("rule"), Mapping) and "name" in inner:
@@ -46,14 +46,23 @@ def build_attack(experiment: Experiment) -> Attack | None:
         if named.settings:
             raise UserError(f"attack.{next(iter(named.settings))} is set, but attack.name is 'none'")
         return None
-    attack: Attack = build("attacks", named.name, named.settings, "attack")
+    attack: Attack = build(
+        "attacks", named.name, named.settings, "attack", key="attack.name", general=list(AttackSettings.model_fields)
+    )
     return attack
 
 
 def build_algorithm(experiment: Experiment) -> ClientAlgorithm:
     """The client algorithm."""
     client = experiment.client
-    algorithm: ClientAlgorithm = build("clients", client.algorithm, client.settings, "client")
+    algorithm: ClientAlgorithm = build(
+        "clients",
+        client.algorithm,
+        client.settings,
+        "client",
+        key="client.algorithm",
+        general=list(ClientSettings.model_fields),
+    )
     return algorithm
 
 
@@ -69,7 +78,7 @@ def build_models(experiment: Experiment, input_shape: tuple[int, ...], num_class
     models: list[nn.Module] = []
     for group, named in enumerate(experiment.model):
         with seeded(experiment.seed, "model", group):
-            built = build("models", named.name, named.settings, "model", context)
+            built = build("models", named.name, named.settings, "model", context, key="model.name")
         if not isinstance(built, nn.Module):
             raise UserError(f"model.name = '{named.name}' must make a torch.nn.Module, got a {type(built).__name__}")
         models.append(built)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
 from importlib.resources import files
@@ -20,7 +21,9 @@ _GENERAL = {"attack": {"rate", "who", "report"}, "aggregator": set[str](), "mode
 def read_experiment(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     """The experiment in ``path`` with ``key=value`` overrides applied; the name defaults to the file's."""
     tables = read_tables(path)
-    tables.setdefault("name", path.stem)
+    if "methods" in tables:
+        raise UserError(f"'{path}' has [methods] and is a study of many runs: smartfl reproduce {path}")
+    tables.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem))
     return Experiment.of(override(tables, overrides))
 
 
@@ -32,7 +35,7 @@ def read_tables(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"experiment file '{path}' does not exist; smartfl list presets has those that ship") from None
+        raise UserError(f"file '{path}' does not exist; an experiment that ships with smartfl is 'demo'") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"experiment file '{path}' cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:

@@ -91,7 +91,8 @@ class AttackSettings(Named):
     @model_validator(mode="after")
     def _rate_and_name_agree(self) -> AttackSettings:
         if self.name != "none" and self.rate == 0:
-            raise ValueError(f"attack.rate must be above 0 for the attack '{self.name}'")
+            unsure = f" (attack.{next(iter(self.settings))} is another setting)" if self.settings else ""
+            raise ValueError(f"attack.rate must be above 0 for the attack '{self.name}'{unsure}")
         if self.name == "none" and self.rate > 0:
             raise ValueError("attack.name must be given when attack.rate is above 0")
         return self
@@ -114,7 +115,13 @@ class Experiment(Table):
     @field_validator("model", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
-        return value if isinstance(value, list | tuple) else (value,)
+        many = value if isinstance(value, list | tuple) else (value,)
+        return [{"name": "mlp", **one} if isinstance(one, dict) else one for one in many]
+
+    @field_validator("aggregator", mode="before")
+    @classmethod
+    def _with_name(cls, value: Any) -> Any:
+        return {"name": "smartfl", **value} if isinstance(value, dict) else value
 
     @field_validator("model")
     @classmethod

@@ -96,7 +96,8 @@ class RunData:
         folder = Path(path)
         file = folder / "experiment.toml"
         if not file.is_file():
-            raise UserError(f"{folder} is not a run directory: it holds no experiment.toml")
+            inside = "; its subdirectories are: " + f"{folder}/*" if any(folder.glob("*/experiment.toml")) else ""
+            raise UserError(f"{folder} is not a run directory: it holds no experiment.toml{inside}")
         try:
             experiment = tomllib.loads(file.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

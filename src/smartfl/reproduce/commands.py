@@ -27,7 +27,9 @@ Rounds = Annotated[int | None, typer.Option(min=1, help="rounds of every run; de
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting everywhere")]
 Tuned = Annotated[Path | None, typer.Option(help="file of tuned settings; default the one that ships with smartfl")]
 Out = Annotated[Path, typer.Option(help="where the run directories are")]
-Results = Annotated[Path, typer.Option(help="committed records, read beside the run directories")]
+Results = Annotated[
+    Path | None, typer.Option(help="committed records, read beside the run directories; default results/")
+]
 Jobs = Annotated[int | None, typer.Option(min=1, help="runs side by side; default one per core")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 Ray = Annotated[bool, typer.Option("--ray", help="run on a Ray cluster (RAY_ADDRESS), or a local one")]
@@ -82,13 +84,13 @@ def table(
     set_: Settings = None,
     tuned: Tuned = None,
     out: Out = Path("runs"),
-    results: Results = Path("results"),
+    results: Results = None,
 ) -> None:
     """Print the paper's numbers beside ours: mean ± std over seeds, the best marked, cells not run shown as such."""
     from smartfl.experiment.presets import read_study
 
     study = read_study(name)
-    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (results,))
+    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (_store(results),))
     _print_table(request.plan(), format_, metric)
 
 
@@ -102,14 +104,14 @@ def figure(
     set_: Settings = None,
     tuned: Tuned = None,
     out: Out = Path("runs"),
-    results: Results = Path("results"),
+    results: Results = None,
 ) -> None:
     """Draw a figure of the paper (or a table's curves) from records."""
     from smartfl.experiment.presets import read_study
     from smartfl.reproduce.figures import draw_study
 
     study = read_study(name)
-    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (results,))
+    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (_store(results),))
     plan = request.plan()
     for suffix in (".png", ".svg"):
         print(draw_study(plan, to / f"{study.name}{suffix}"))
@@ -214,6 +216,13 @@ def _selection(
         settings=tuple(settings or ()),
         tuned=tuple((c.method, c.where, c.settings) for c in choices),
     )
+
+
+def _store(results: Path | None) -> Path:
+    """The directory of committed records: one that is named must be there, ``results`` need not."""
+    if results is not None and not results.is_dir():
+        raise UserError(f"--results = '{results}' is not a directory")
+    return results or Path("results")
 
 
 def _names(only: str | None) -> tuple[str, ...]:

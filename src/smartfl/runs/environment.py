@@ -22,7 +22,8 @@ def environment(workers: int, executor: str, device: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "workers": workers,
+        "workers": 1 if executor == "serial" else workers,
+        "threads": 1,  # of a process, workers and server alike, so that results do not depend on cores
         "executor": executor,
         "device": device,
     }
