@@ -35,6 +35,7 @@ def test_mean_weight_of_a_poisoned_client(tmp_path, write_run, study):
     [
         (Drawing(kind="curves"), ["rate 0.25", "rate 0.5", "Test accuracy (%)", "Round", "Krum"]),
         (Drawing(kind="weights"), ["Mean weight of a poisoned client", "equal weights", "rate 0.5"]),
+        (Drawing(kind="mass"), ["Weight on attackers (%)", "rate 0.5"]),
         (Drawing(kind="overfit"), ["rate 0.25 · proxy data", "rate 0.25 · test data", "Accuracy (%)"]),
         (Drawing(kind="sweep", x="attack.rate", xlabel="Rate of attack", log=True), ["Rate of attack", "Finetuning"]),
     ],
@@ -54,6 +55,21 @@ def test_weights_cannot_be_drawn_from_records_without_them(tmp_path, write_run, 
     write_run(plan(study, Selection(), tmp_path).runs[0].experiment, tmp_path, [0.1, 0.2])
     with pytest.raises(UserError, match=r"coefficients\.jsonl, which none of its records has"):
         draw_study(plan(study, Selection(), tmp_path), tmp_path / "f.png")
+
+
+def test_mass_needs_attackers(tmp_path, write_run, study):
+    """The study without its attack: a panel of the weight on attackers would show a line at 0 and mean nothing."""
+    honest = study.model_copy(update={"axes": {}, "base": study.base | {"attack": {"name": "none"}}, "exclude": ()})
+    for planned in plan(honest, Selection(), tmp_path).runs:
+        write_run(planned.experiment, tmp_path, [0.2, 0.4])
+    with pytest.raises(UserError, match="no run of tiny has attackers"):
+        draw_study(plan(honest.drawn_as("mass"), Selection(), tmp_path), tmp_path / "f.png")
+
+
+def test_a_study_can_be_drawn_another_way(study):
+    assert study.drawn_as("mass").figure.kind == "mass"
+    with pytest.raises(UserError, match="--kind = 'pie': accepted for tiny are curves, weights, mass"):
+        study.drawn_as("pie")
 
 
 def test_nothing_run_or_a_wrong_ending(tmp_path, write_run, study):

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -32,7 +32,7 @@ from smartfl.experiment.schema import Experiment, Table
 from smartfl.registry import explain
 
 Metric = Literal["converged", "maximum", "final", "rounds", "mass"]
-Kind = Literal["curves", "weights", "sweep", "overfit"]
+Kind = Literal["curves", "weights", "mass", "sweep", "overfit"]
 TABLES = frozenset(Experiment.model_fields)
 
 
@@ -170,6 +170,13 @@ class Study(Table):
         if self.metric == "rounds" and not any(p.target for points in self.axes.values() for p in points):
             raise ValueError("the metric 'rounds' needs points with a target")
         return self
+
+    def drawn_as(self, kind: str) -> Study:
+        """The same study with another kind of figure."""
+        accepted = [k for k in get_args(Kind) if k != "sweep" or self.figure.x is not None]
+        if kind not in accepted:
+            raise UserError(f"--kind = '{kind}': accepted for {self.name} are {', '.join(accepted)}")
+        return self.model_copy(update={"figure": self.figure.model_copy(update={"kind": kind})})
 
     def points_at(self, axis: str, values: Iterable[str], setting: str) -> list[Point]:
         """The points of an axis that some values or labels name; a wrong name is the user's mistake."""

@@ -97,6 +97,9 @@ def table(
 def figure(
     name: NameArgument,
     to: Annotated[Path, typer.Option("-o", "--to", help="directory for NAME.png and NAME.svg")] = Path("figures"),
+    kind: Annotated[
+        str | None, typer.Option(help="curves, mass, weights or overfit in place of the study's own; NAME-KIND.png")
+    ] = None,
     only: Only = None,
     where: Where = None,
     seeds: Seeds = None,
@@ -110,11 +113,13 @@ def figure(
     from smartfl.experiment.presets import read_study
     from smartfl.reproduce.figures import draw_study
 
-    study = read_study(name)
+    study, stem = read_study(name), Path(name).stem
+    if kind is not None:
+        study, stem = study.drawn_as(kind), f"{stem}-{kind}"
     request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (_store(results),))
     plan = request.plan()
     for suffix in (".png", ".svg"):
-        print(draw_study(plan, to / f"{study.name}{suffix}"))
+        print(draw_study(plan, to / f"{stem}{suffix}"))
 
 
 def tune(

@@ -30,9 +30,8 @@ def draw_study(plan: Plan, path: Path) -> Path:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError('figures need matplotlib: pip install "smartfl[report]"') from error
-    panels = {"curves": _curves, "weights": _weights, "sweep": _sweep, "overfit": _overfit}[plan.study.figure.kind](
-        plan
-    )
+    kinds = {"curves": _curves, "weights": _weights, "mass": _mass, "sweep": _sweep, "overfit": _overfit}
+    panels = kinds[plan.study.figure.kind](plan)
     across = min(PANELS_A_ROW, len(panels))
     down = -(-len(panels) // across)
     with rc_context({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "smartfl"}):
@@ -73,6 +72,10 @@ def _accuracy(run: RunData) -> list[tuple[int, float | None]]:
     return [(r.round, None if r.accuracy is None else 100 * r.accuracy) for r in run.rounds]
 
 
+def _share_of_attackers(run: RunData) -> list[tuple[int, float | None]]:
+    return [(r.round, 100 * r.malicious_mass) for r in run.rounds if r.malicious_mass is not None and run.attacked]
+
+
 def _proxy_accuracy(run: RunData) -> list[tuple[int, float | None]]:
     return [(r.round, 100 * a) for r in run.rounds if (a := r.info.get("proxy_accuracy")) is not None]
 
@@ -97,6 +100,16 @@ def _overfit(plan: Plan) -> list[Panel]:
                 (" · ".join([*(p.label for p in column), name]), _lines(plan, column, values, "Accuracy (%)"))
             )
     return panels
+
+
+def _mass(plan: Plan) -> list[Panel]:
+    """The weight of all attackers together; columns without attack and rules without weights have none."""
+    columns = [c for c in plan.columns if any(r.attacked for m in plan.methods for r in _runs(plan, m, c))]
+    if not columns:
+        raise UserError(f"no run of {plan.study.name} has attackers whose weight could be drawn")
+    return [
+        (_title(column), _lines(plan, column, _share_of_attackers, "Weight on attackers (%)")) for column in columns
+    ]
 
 
 def _weights(plan: Plan) -> list[Panel]:
