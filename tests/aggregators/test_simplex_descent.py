@@ -156,7 +156,7 @@ def test_steady_adam_stands_still_without_a_gradient():
 def test_one_huge_gradient_does_not_make_all_others_step_alike():
     """g = (1, 1, 1, −1, −1, −1, 10⁶).  Its mean is 142857, so g − mean is −142856 or −142858 for six of seven, and Adam
     moves all six by +0.01: as before, nobody is told apart.  Its median is 1: g − median is 0, −2 and 10⁶, and one step
-    of 0.01 sets the third client 0.01 behind the fourth and 0.01 before the seventh; the projection shifts all alike."""
+    of 0.01 sets the third client 0.01 behind the fourth and before the seventh; the projection shifts all alike."""
     g, seventh = (1.0, 1.0, 1.0, -1.0, -1.0, -1.0, 1e6), start(*[1 / 7] * 7)
     found = descend(seventh, constant(*g), steps(1), FlatAdam(0.01), centre=True).p
     assert float(found[3] - found[2]) == pytest.approx(0.01, abs=1e-6)
