@@ -9,6 +9,7 @@ for every ``Part``; the second group are candidates that are not in SmartFL.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -111,7 +112,9 @@ class Ablated(SmartFL):
                 return found
         return replace(found, vector=hull.model_at(p), coefficients=p, events=(*found.events, f"{self.part} chosen"))
 
-    def _optimise(self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator) -> Descent:
+    def _optimise(
+        self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
+    ) -> Descent:
         labels = labels_of(proxy)
         weights = class_balance(labels, proxy.num_classes)
         prior = log_prior(labels, proxy.num_classes)

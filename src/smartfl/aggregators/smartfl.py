@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import (
     client_logits,
     finite_clients,
@@ -51,6 +53,8 @@ class SmartFL(Aggregator):
     with them "best"; they do not move "agreement" and "uniform".
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
+    ``mistrust`` = κ lets the calibrated variant remember: weight on client i costs κ λ e_i more, where e_i is what past
+    rounds hold against it (``Mistrust``); ids must mean the same client in every round.
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
@@ -64,11 +68,17 @@ class SmartFL(Aggregator):
     init: Literal["best", "agreement", "fedavg", "uniform"] | None = None
     penalty: float = 0.5
     batchnorm: BatchNormMode = "reestimate"
+    mistrust: float | None = None
+    _past: Mistrust = field(default_factory=Mistrust, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_search(self.server_epochs, self.batch_size, self.lr)
         if not self.penalty >= 0:
             raise UserError(f"penalty = {self.penalty} must be at least 0")
+        if self.mistrust is not None and not self.mistrust >= 0:
+            raise UserError(f"mistrust = {self.mistrust} must be at least 0")
+        if self.mistrust and (self.variant != "calibrated" or self.penalty == 0):
+            raise UserError(f"mistrust = {self.mistrust} needs the calibrated variant and a penalty, which is its unit")
         if self.init is None:  # written out, so that the records of a run say where it started
             object.__setattr__(self, "init", "best" if self.variant == "calibrated" else "fedavg")
 
@@ -96,8 +106,10 @@ class SmartFL(Aggregator):
             if not keep.all():
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
-        found = self._optimise(hull, start, proxy, server.generator)
+        found = self._optimise(hull, start, proxy, server.generator, updates.ids)
         found = replace(found, p=without_dust(found.p))
+        if self.mistrust:
+            self._past.observe(updates.ids, self._cost_of_steps(hull, found.p, proxy))
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
             found = replace(found, p=start, events=(*found.events, "the mix found overflows: the start is kept"))
@@ -116,7 +128,9 @@ class SmartFL(Aggregator):
         if agreed is None or self.init == "agreement":
             return fedavg if agreed is None else agreed
         loss = replace(balanced_loss(proxy), price=self._price(hull, proxy))
-        return min((fedavg, agreed, (fedavg + agreed) / 2), key=lambda p: loss.value(hull.logits(p)))
+        dear = self._dear(loss.price, updates.ids)
+        starts = (fedavg, agreed, (fedavg + agreed) / 2)
+        return min(starts, key=lambda p: loss.value(hull.logits(p)) + float(dear @ p))
 
     def _price(self, hull: Hull, proxy: Proxy) -> float:
         return self.penalty * price_of_scale(hull.logit_scale(), len(hull.matrix), len(proxy)) if self.penalty else 0.0
@@ -129,7 +143,20 @@ class SmartFL(Aggregator):
         p = torch.zeros(len(updates), dtype=torch.float64).index_copy(0, where, found.coefficients.cpu())
         return replace(found, coefficients=p, events=events + found.events)
 
-    def _optimise(self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator) -> Descent:
+    def _dear(self, price: float, ids: Sequence[int]) -> Tensor:
+        """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory."""
+        return (self.mistrust or 0.0) * price * self._past.of(ids)
+
+    def _cost_of_steps(self, hull: Hull, p: Tensor, proxy: Proxy) -> Tensor:
+        """(n,) what a step from p towards each client costs on all samples, in units of λ."""
+        loss = replace(balanced_loss(proxy), latest=hull.logits(p).clone(), price=self._price(hull, proxy))
+        loss.refit()
+        _, g = hull.gradient(p, torch.arange(len(proxy)), loss)
+        return (g - g @ p) / loss.price
+
+    def _optimise(
+        self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
+    ) -> Descent:
         labels = labels_of(proxy)
         batches = [minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)]
         if self.variant != "calibrated":
@@ -145,15 +172,27 @@ class SmartFL(Aggregator):
                 centre=self.variant == "centred",
             )
         loss = replace(balanced_loss(proxy), latest=hull.logits(start).clone(), price=self._price(hull, proxy))
+        dear = self._dear(loss.price, ids)
+
+        def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
+            value, g = hull.gradient(p, index, loss)
+            return value + float(dear @ p), g + dear
+
         return descend(
             start,
-            gradient=lambda p, index: hull.gradient(p, index, loss),
+            gradient=gradient,
             batches=batches,
             optimizer=SteadyAdam(self.lr),
             centre=True,
             each_epoch=lambda p: loss.refit(),
             decay=True,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._past.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._past.load_state_dict(state)
 
 
 def balanced_loss(proxy: Proxy) -> CalibratedLoss:
