@@ -69,3 +69,17 @@ def test_a_store_that_cannot_be_written(tmp_path, write_run, study):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--export = "):
         export(plan(study, Selection(), tmp_path), tmp_path / "file")
+
+
+def test_a_run_that_went_on_since_is_exported_again(tmp_path, write_run, study):
+    """One round of two was asked for and exported; then the same run goes on to its second."""
+    early = Selection(only=("fedavg",), where={"attack.rate": ("0.25",)}, seeds=1, rounds=1)
+    experiment = plan(study, Selection(), tmp_path / "runs").runs[0].experiment
+    path = write_run(experiment, tmp_path / "runs", [0.2])
+    (copy,) = export(plan(study, early, tmp_path / "runs"), tmp_path / "store")
+    line = (path / "rounds.jsonl").read_text()
+    (path / "rounds.jsonl").write_text(line + line.replace('"round": 1', '"round": 2'))
+    later = Selection(only=("fedavg",), where={"attack.rate": ("0.25",)}, seeds=1)
+    assert export(plan(study, later, tmp_path / "runs", [tmp_path / "store"]), tmp_path / "store") == [copy]
+    assert len((copy / "rounds.jsonl").read_text().splitlines()) == 2
+    assert export(plan(study, later, tmp_path / "runs", [tmp_path / "store"]), tmp_path / "store") == []

@@ -18,12 +18,12 @@ DIGITS = 6
 
 
 def export(plan: Plan, store: Path) -> list[Path]:
-    """Copy every finished run of ``plan`` that ``store`` does not have yet to ``<store>/<dataset>/<run>``."""
+    """Copy every finished run of ``plan`` that ``store`` has not, or not that far, to ``<store>/<dataset>/<run>``."""
     copied = []
     try:
         for source, dataset in dict.fromkeys(_sources(plan, store)):
             target = store / dataset / source.name
-            if _missing(target, plan.study.coefficients):
+            if _missing(source, target, plan.study.coefficients):
                 _copy(source, target, plan.study.coefficients)
                 copied.append(target)
     except OSError as error:
@@ -40,8 +40,11 @@ def _sources(plan: Plan, store: Path) -> Iterator[tuple[Path, str]]:
                 yield source, planned.experiment.data.dataset
 
 
-def _missing(target: Path, coefficients: bool) -> bool:
-    return not (target / "result.json").exists() or (coefficients and not (target / "coefficients.jsonl").exists())
+def _missing(source: Path, target: Path, coefficients: bool) -> bool:
+    if not (target / "result.json").exists() or (coefficients and not (target / "coefficients.jsonl").exists()):
+        return True
+    # A run that was exported early may have gone on since.
+    return len(read_lines(source / "rounds.jsonl")) > len(read_lines(target / "rounds.jsonl"))
 
 
 def _copy(source: Path, target: Path, coefficients: bool) -> None:
