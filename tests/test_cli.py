@@ -36,7 +36,7 @@ def test_a_run_prints_its_directory_last_and_is_quiet_otherwise(type_in):
     assert path.name.startswith("tiny-")
     result = json.loads((path / "result.json").read_text())
     assert out.splitlines()[:-1] == [
-        f"accuracy: final {result['final']:.4f}, best {result['best']:.4f}, last ten rounds {result['last_ten']:.4f}"
+        f"accuracy: final {result['final']:.4f}, best {result['best']:.4f}, last ten evaluated {result['last_ten']:.4f}"
     ]
 
 
