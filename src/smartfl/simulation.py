@@ -229,9 +229,8 @@ class Simulation:
     def predict(self, batch: Tensor) -> Tensor:
         """Logits (b, C) of the current global model, the mean over architectures."""
         groups = zip(self.specs, self.models, self.state.vectors, strict=True)
-        return torch.stack([s.functional_call(m.eval(), v.to(self.server_device), batch) for s, m, v in groups]).mean(
-            dim=0
-        )
+        logits = [s.functional_call(m.eval(), v.to(self.server_device), batch) for s, m, v in groups]
+        return torch.stack(logits).mean(dim=0)
 
     def _proxy_statement(self, t: int) -> tuple[float | None, dict[str, float], tuple[str, ...]]:
         """What the server's samples say of the new global model."""

@@ -50,6 +50,5 @@ class Mistrust:
         return {"ids": ids, "held": torch.tensor([self._held[i] for i in ids], dtype=torch.float64)} if ids else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._held = (
-            {i: (m, c) for i, (m, c) in zip(state["ids"], state["held"].tolist(), strict=True)} if state else {}
-        )
+        pairs = zip(state["ids"], state["held"].tolist(), strict=True) if state else ()
+        self._held = {i: (marks, counts) for i, (marks, counts) in pairs}
