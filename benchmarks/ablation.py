@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
+from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
 from smartfl.aggregators.shortening import within_reach
@@ -39,6 +39,10 @@ Part = Literal[
     # what SmartFL has not, on
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
+    "hopeless",  # clients that do no better than guessing, at the best scale of their logits, stay out
+    "leave one out",  # starts at the clients whose absence from the average raises the loss
+    "held out",  # a quarter of the samples is kept back; the weights of the epoch that does best on it are returned
+    "region",  # no further than 1 from the FedAvg weights, of at most 2
     "prior",  # a tenth of the price of scale, times KL(p ‖ uniform): a pull towards uniform weights
     "averaging",  # the mean of the second half of the iterates
     "best client",  # the best single client where its proxy loss is lower than the mix's: the proof's assumption
@@ -77,6 +81,21 @@ class Mirror:
         w /= w.sum()
 
 
+class Unscaled(CalibratedLoss):
+    """s = 1."""
+
+    def refit(self) -> None:
+        pass
+
+
+class FittedOnce(CalibratedLoss):
+    """s of the first logits that it sees."""
+
+    def refit(self) -> None:
+        if self.scale == 1.0:
+            super().refit()
+
+
 @dataclass(frozen=True)
 class Unlimited(SmartFL):
     """SmartFL on updates of any length."""
@@ -92,12 +111,17 @@ class Ablated(SmartFL):
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         found = super().aggregate(updates, server)
-        if self.part not in ("best client", "paired test") or found.coefficients is None:
+        if self.part not in ("best client", "paired test", "region") or found.coefficients is None:
             return found
         model, proxy = require_proxy(self, server, labelled=True)
         updates, _ = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
         labels = labels_of(proxy)
+        if self.part == "region":
+            p = updates.weights.cpu()
+            step = found.coefficients - p
+            p = p + step / max(1.0, float(step.abs().sum()))
+            return replace(found, vector=hull.model_at(p), coefficients=p)
         mixed = F.cross_entropy(hull.logits(found.coefficients).double(), labels, reduction="none")
         if self.part == "best client":
             alone = client_logits(updates, model, proxy.inputs).double()
@@ -112,43 +136,74 @@ class Ablated(SmartFL):
                 return found
         return replace(found, vector=hull.model_at(p), coefficients=p, events=(*found.events, f"{self.part} chosen"))
 
+    def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy) -> Tensor:
+        if self.part != "leave one out":
+            return super().choose_start(hull, updates, proxy)
+        loss, p = self._loss(hull, proxy), updates.weights.cpu()
+        others = [torch.where(torch.arange(len(p)) == i, 0.0, p) for i in range(len(p))]
+        lost = torch.tensor([loss.value(hull.logits(q / q.sum())) for q in others], dtype=torch.float64)
+        missed = (lost - loss.value(hull.logits(p))).nan_to_num(0.0, posinf=0.0, neginf=0.0).clamp_min(0)
+        return missed / missed.sum() if missed.any() else p
+
+    def _loss(self, hull: Hull, proxy: Proxy) -> CalibratedLoss:
+        loss = super()._loss(hull, proxy)
+        if self.part == "classes":
+            loss.prior = torch.zeros_like(loss.prior)
+        if self.part == "balance":
+            loss.weights = torch.ones_like(loss.weights)
+        if self.part in ("scale", "refit"):
+            kind = Unscaled if self.part == "scale" else FittedOnce
+            return kind(loss.latest, loss.labels, loss.weights, loss.prior, loss.price)
+        return loss
+
     def _optimise(
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
-        labels = labels_of(proxy)
-        weights = class_balance(labels, proxy.num_classes)
-        prior = log_prior(labels, proxy.num_classes)
-        if self.part == "classes":
-            prior = torch.zeros_like(prior)
-        if self.part == "balance":
-            weights = torch.ones_like(weights)
-        price = self.penalty * price_of_scale(hull.logit_scale(), len(start), len(labels))
-        loss = CalibratedLoss(hull.logits(start).clone(), labels, weights, prior, price)
-        if self.part == "refit":
-            loss.refit()
+        loss = replace(self._loss(hull, proxy), latest=hull.logits(start).clone())
+        dear = self._dear(loss.price, ids)
+        if self.part == "hopeless":
+            corners = torch.eye(len(start), dtype=torch.float64)
+            alone = torch.tensor([loss.value(hull.logits(corner)) - loss.price for corner in corners])
+            dear = dear + torch.where(alone < math.log(proxy.num_classes), 0.0, 1e3 * loss.price)
+        if self.part == "mirror":  # a factor never leads away from 0
+            start = 0.9 * start + 0.1 / len(start)
+        order = torch.randperm(len(proxy), generator=generator) if self.part == "held out" else torch.arange(len(proxy))
+        kept, used = order.tensor_split([len(proxy) // 4 if self.part == "held out" else 0])
         visited: list[Tensor] = []
+        judged: list[tuple[float, Tensor]] = []
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
-            visited.append(p)
+            visited.append(p.clone())
             value, g = hull.gradient(p, index, loss)
+            value, g = value + float(dear @ p), g + dear
             if self.part == "prior":
-                g = g + 0.1 * loss.scale * price / self.penalty * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
+                pull = 0.1 * loss.scale * loss.price / self.penalty
+                g = g + pull * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
             return value, g - g.mean() if self.part == "median" else g
+
+        def each_epoch(p: Tensor) -> None:
+            if len(kept):
+                judged.append((float(loss(hull.logits(p)[kept], kept)), p.clone()))
+            loss.refit()
 
         optimizers: dict[str, FlatOptimizer] = {
             "common moment": CommonAdam(self.lr),
             "mirror": Mirror(self.lr),
             "floor": FlatAdam(self.lr),
         }
+        batches = [minibatches(len(used), self.batch_size, 1, generator) for _ in range(self.server_epochs)]
         found = descend(
             start,
             gradient,
-            [minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)],
+            [[used[index] for index in epoch] for epoch in batches],
             optimizers.get(self.part, SteadyAdam(self.lr)),
             centre=self.part not in ("centring", "median"),
-            each_epoch=None if self.part in ("scale", "refit") else lambda p: loss.refit(),
+            each_epoch=each_epoch,
             decay=self.part != "decay",
         )
+        if len(kept):
+            each_epoch(found.p)
+            return replace(found, p=min(judged, key=lambda pair: pair[0])[1])
         if self.part == "averaging" and visited:
             return replace(found, p=torch.stack(visited[len(visited) // 2 :]).mean(dim=0))
         return found

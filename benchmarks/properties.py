@@ -1,35 +1,58 @@
-"""The paper's two properties as measurements, from records that exist: how fast the loss falls, and how far test and
-proxy loss are apart.
+"""The paper's two properties as measurements, from committed records: how fast the loss falls, whether the proof's
+assumption holds, and how far test and proxy loss are apart.
 
-    python benchmarks/properties.py results/method-news results/proxy-news …
+    python benchmarks/properties.py
 
-reads every run directory below the given ones and writes results/properties/README.md and generalisation.png.
+reads results/ by way of studies/method-digits, assumption, proxy-digits and clients-digits, and writes
+results/properties/README.md and generalisation.png.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
 from cells import RESULTS, markdown, write_between
 
+from smartfl.experiment.presets import read_study
+from smartfl.experiment.schema import Experiment
+from smartfl.experiment.study import Point, Selection
 from smartfl.report.run_data import RunData
+from smartfl.reproduce.plan import Plan, plan
 
-FIRST = 10  # rounds over which a rate is fitted: later ones are flat and would hide it
+STUDIES = Path(__file__).parents[1] / "studies"
+WINDOWS = ((1, 10), (11, 20))  # rounds over which a rate is fitted
+LAST = 5  # rounds over which a gap is averaged
+Measure = Callable[[RunData], float | None]
 
 
-def rate(losses: Sequence[float]) -> float | None:
-    """r of L_t ≈ L_0 · r^t by least squares on log L: below 1 the loss falls linearly, in the optimiser's sense."""
-    points = [(t, math.log(loss)) for t, loss in enumerate(losses[:FIRST]) if loss > 0]
+def fit(run: RunData, first: int, last: int) -> tuple[float, float] | None:
+    """(r, R²) of L_t ≈ L_0 · r^t by least squares on log L over the rounds first … last; below 1 the loss falls."""
+    points = [(x.round, math.log(x.loss)) for x in run.rounds if first <= x.round <= last and x.loss and x.loss > 0]
     if len(points) < 3:
         return None
     mean_t, mean_y = fmean(t for t, _ in points), fmean(y for _, y in points)
-    slope = sum((t - mean_t) * (y - mean_y) for t, y in points) / sum((t - mean_t) ** 2 for t, _ in points)
-    return math.exp(slope)
+    spread_t = sum((t - mean_t) ** 2 for t, _ in points)
+    spread_y = sum((y - mean_y) ** 2 for _, y in points)
+    shared = sum((t - mean_t) * (y - mean_y) for t, y in points)
+    return math.exp(shared / spread_t), shared**2 / (spread_t * spread_y) if spread_y else 1.0
+
+
+def gap(run: RunData) -> float | None:
+    """Test loss minus loss on the proxy samples, mean of the last rounds."""
+    last = [x.loss - x.proxy_loss for x in run.rounds[-LAST:] if x.loss is not None and x.proxy_loss is not None]
+    return fmean(last) if last else None
+
+
+def misses(run: RunData) -> list[float]:
+    """By round, L_s(w^{t+1}) − min_i L_s(w_i): at most 0 where the proof's assumption holds."""
+    return [
+        x.info["new_loss"] - x.info["best_client_loss"]
+        for x in run.rounds
+        if "new_loss" in x.info and "best_client_loss" in x.info
+    ]
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
@@ -38,89 +61,116 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     return f"{fmean(values):.{digits}f}{around}"
 
 
-def scene(run: RunData) -> str:
-    attack = run.experiment.get("attack", {})
-    harm = f"{attack['name']} {attack['rate']:g}" if attack.get("rate") else "none"
-    data = run.experiment["data"]
-    return f"{data['dataset']}, α {data['alpha']:g}, {harm}"
+def study(name: str, *only: str) -> Plan:
+    """The committed records of a study."""
+    return plan(read_study(str(STUDIES / f"{name}.toml")), Selection(only=only), RESULTS / "none", [RESULTS])
 
 
-def convergence(runs: Sequence[RunData]) -> str:
-    """The fitted rate of the test loss for each method and scene."""
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        r = rate([line.loss for line in run.rounds if line.loss is not None])
-        if r is not None:
-            found[scene(run)][run.method].append(r)
-    methods = sorted({method for row in found.values() for method in row})
-    rows = [[s, *(spread(row[m]) if m in row else "–" for m in methods)] for s, row in sorted(found.items())]
-    return markdown(["scene", *methods], rows)
+def runs(of: Plan, method: str, column: tuple[Point, ...]) -> list[RunData]:
+    return [p.found.run for p in of.cell(method, column) if p.found is not None and p.finished]
 
 
-def gaps(runs: Sequence[RunData]) -> dict[tuple[str, str, int], list[float]]:
-    """Test loss minus proxy loss, mean of the last five rounds, by dataset and alpha, method and proxy size."""
-    found: dict[tuple[str, str, int], list[float]] = defaultdict(list)
-    for run in runs:
-        proxy = run.experiment["data"]["proxy"]
-        if run.attacked or proxy.get("imbalance", 1) != 1 or proxy.get("missing", 0):
-            continue
-        last = [r.loss - r.proxy_loss for r in run.rounds[-5:] if r.loss is not None and r.proxy_loss is not None]
-        if last:
-            found[scene(run).removesuffix(", none"), run.method, proxy["size"]].append(fmean(last))
-    return found
-
-
-def generalisation(found: dict[tuple[str, str, int], list[float]]) -> str:
-    sizes = sorted({size for _, _, size in found})
+def tabulate(of: Plan, say: Callable[[list[RunData]], str | None]) -> str:
+    """Rows are the columns of a study that have records, columns its methods."""
+    labels = [of.study.methods[method].label for method in of.methods]
     rows = []
-    for where, method in sorted({(w, m) for w, m, _ in found}):
-        cells = [found.get((where, method, size)) for size in sizes]
-        rows.append([f"{where}, {method}", *(spread(cell) if cell else "–" for cell in cells)])
-    return markdown(["test − proxy loss", *(f"{size} samples" for size in sizes)], rows)
+    for column in of.columns:
+        found = [runs(of, method, column) for method in of.methods]
+        if any(found):
+            rows.append([", ".join(p.label for p in column), *((say(f) if f else None) or "–" for f in found)])
+    return markdown(["", *labels], rows)
 
 
-def draw(found: dict[tuple[str, str, int], list[float]], target: Path) -> None:
-    """A panel for every dataset and alpha: the gap by proxy size, a line for every method."""
+def rates(found: list[RunData]) -> str | None:
+    fits = [[f for run in found if (f := fit(run, *window)) is not None] for window in WINDOWS]
+    return "; ".join(f"{spread([r for r, _ in of])} ({fmean(q for _, q in of):.2f})" for of in fits if of) or None
+
+
+def held(found: list[RunData]) -> str | None:
+    """``18 of 20; by 0.003, at most 0.01``: rounds in which it held, mean and largest miss in the others."""
+    by_round = [m for run in found for m in misses(run)]
+    missed = [m for m in by_round if m > 0]
+    beyond = f"; by {fmean(missed):.2g}, at most {max(missed):.2g}" if missed else ""
+    return f"{len(by_round) - len(missed)} of {len(by_round)}{beyond}" if by_round else None
+
+
+def gaps(found: list[RunData]) -> str | None:
+    values = [g for run in found if (g := gap(run)) is not None]
+    return spread(values) if values else None
+
+
+def draw(sizes: Plan, clients: Plan, target: Path) -> None:
+    """Two panels for every alpha: the gap by the number of samples, and by the number of clients."""
     from matplotlib.figure import Figure
 
-    panels = sorted({where for where, _, _ in found})
-    figure = Figure(figsize=(4.2 * len(panels), 3.6), layout="constrained")
-    for axis, where in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        for method in sorted({m for w, m, _ in found if w == where}):
-            points = sorted((size, fmean(v)) for (w, m, size), v in found.items() if (w, m) == (where, method))
-            axis.plot(*zip(*points, strict=True), marker="o", label=method)
-        axis.axhline(0, color="0.7", linewidth=0.8)
-        axis.set_xscale("log", base=2)
-        axis.set_title(where)
-        axis.set_xlabel("proxy samples")
-        axis.set_ylabel("test loss − proxy loss")
-        axis.legend(frameon=False, fontsize=8)
+    alphas = list(dict.fromkeys(column[0].label for column in sizes.columns))
+    figure = Figure(figsize=(4 * 2 * len(alphas), 3.6), layout="constrained")
+    axes = iter(figure.subplots(1, 2 * len(alphas), squeeze=False)[0])
+    for of, what, number in (
+        (sizes, "proxy samples", lambda run: run.experiment["data"]["proxy"]["size"]),
+        (clients, "clients a round", cohort),
+    ):
+        for alpha in alphas:
+            axis = next(axes)
+            for method in of.methods:
+                points: dict[int, list[float]] = {}
+                for column in of.columns:
+                    for run in runs(of, method, column):
+                        value = gap(run)
+                        if column[0].label == alpha and value is not None and balanced(run):
+                            points.setdefault(number(run), []).append(value)
+                if points:
+                    xs = sorted(points)
+                    label = of.study.methods[method].label
+                    axis.plot(xs, [fmean(points[x]) for x in xs], marker="o", label=label)
+            axis.axhline(0, color="0.7", linewidth=0.8)
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            axis.set(title=f"digits, {alpha}", xlabel=what, ylabel="test loss − proxy loss")
+            axis.legend(frameon=False, fontsize=8)
     figure.savefig(target, dpi=150)
 
 
+def cohort(run: RunData) -> int:
+    return Experiment.of(dict(run.experiment)).cohort_size
+
+
+def balanced(run: RunData) -> bool:
+    proxy = run.experiment["data"]["proxy"]
+    return bool(proxy.get("imbalance", 1) == 1 and not proxy.get("missing", 0))
+
+
 def main() -> None:
-    folders = [Path(text) for text in sys.argv[1:]]
-    runs = [RunData.read(file.parent) for folder in folders for file in sorted(folder.rglob("experiment.toml"))]
+    convergence = study("method-digits", "uniform", "median", "fltrust", "literal", "smartfl")
+    sizes, clients = study("proxy-digits"), study("clients-digits")
     target = RESULTS / "properties"
     target.mkdir(parents=True, exist_ok=True)
-    found = gaps(runs)
-    body = f"""{len(runs)} runs of {", ".join(map(str, folders))}.
+    draw(sizes, clients, target / "generalisation.png")
+    body = f"""## Convergence
 
-## Convergence
+Digits (studies/method-digits.toml). Factor by which the test loss changes a round, in brackets R² of the fit to the
+logarithm of the loss; first over rounds 1 to 10, then over rounds 11 to 20 (mean ± sample std over seeds).
 
-Factor by which the test loss changes a round, fitted to the first {FIRST} rounds (mean ± sample std over seeds).
+{tabulate(convergence, rates)}
 
-{convergence(runs)}
+## The proof's assumption
+
+studies/assumption.toml. Rounds in which the new model's cross-entropy on the samples is at most the best single
+client's; where it is not, by how much on average, and at most.
+
+{tabulate(study("assumption"), held)}
 
 ## Generalisation
 
-Test loss minus loss on the proxy samples, mean of the last five rounds, no attack.
+Test loss minus loss on the proxy samples, mean of the last {LAST} rounds, no attack; studies/proxy-digits.toml by what
+the server knows, studies/clients-digits.toml by the share of 80 clients that take part in a round.
 
-{generalisation(found)}
+{tabulate(sizes, gaps)}
+
+{tabulate(clients, gaps)}
+
+![The gap by the number of samples and of clients](generalisation.png)
 """
-    if len({size for _, _, size in found}) > 1:
-        draw(dict(found.items()), target / "generalisation.png")
-        body += "\n![The gap by proxy size](generalisation.png)\n"
     write_between(target / "README.md", "Convergence and generalisation, measured", body)
     print(target / "README.md")
 

@@ -5,9 +5,10 @@
     python benchmarks/replay.py table --out results/replay/records.jsonl
 
 ``record`` runs the study's experiments under one method and leaves, for every round named, what the server had: rows,
-sample counts, global model, who lied.  ``compare`` hands each of them to every variant below, in seconds, and appends a
-line per variant: test accuracy of the result, weight on attackers, and the proxy loss beside the best single client's,
-which the paper's proof takes for an upper bound.  Matrices are large and stay out of the repository.
+sample counts, global model, who lied, and what the rule remembered.  ``compare`` hands each of them to every variant
+below, in seconds, and appends a line per variant: test accuracy of the result, weight on attackers, and the proxy loss
+beside the best single client's, which the paper's proof takes for an upper bound.  Matrices are large and stay out of
+the repository.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,17 +38,20 @@ from smartfl.runs.environment import revision
 from smartfl.simulation import Simulation
 from smartfl.types import Aggregate, Proxy, Rule, Server, Updates
 
+PARTS = ("hopeless", "leave one out", "held out", "region", "mirror", "averaging", "best client", "paired test")
 VARIANTS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
     "uniform": {"name": "uniform"},
     "literal": {"name": "smartfl", "variant": "literal", "server_epochs": 50},
     "centred": {"name": "smartfl", "variant": "centred", "server_epochs": 50},
     "free scale": {"name": "smartfl", "penalty": 0.0, "server_epochs": 50},
-    "calibrated": {"name": "smartfl", "server_epochs": 50},
+    "SmartFL": {"name": "smartfl", "server_epochs": 50},
+    "no memory": {"name": "smartfl", "server_epochs": 50, "mistrust": 0.0},
     "20 epochs": {"name": "smartfl"},
     "full price": {"name": "smartfl", "penalty": 1.0, "server_epochs": 50},
     "start uniform": {"name": "smartfl", "init": "uniform", "server_epochs": 50},
     "unlabelled": {"name": "smartfl_unlabelled"},
+    **{part: {"name": "ablation:Ablated", "part": part, "server_epochs": 50} for part in PARTS},
 }
 CHUNK = 1000
 
@@ -57,14 +62,16 @@ class Tap:
 
     rule: Rule
     rounds: frozenset[int]
-    kept: dict[int, Updates]
+    kept: dict[int, tuple[Updates, dict[str, Any]]]
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what copying asks for before there is a rule to ask
+            raise AttributeError(name)
         return getattr(self.rule, name)
 
     def __call__(self, updates: Updates, server: Server | None = None) -> Aggregate:
         if server is not None and server.round in self.rounds:
-            self.kept[server.round] = updates.with_matrix(updates.matrix.clone())
+            self.kept[server.round] = updates.with_matrix(updates.matrix.clone()), deepcopy(self.rule.state_dict())
         return self.rule(updates, server)
 
 
@@ -79,7 +86,7 @@ def record(experiment: Experiment, rounds: frozenset[int], directory: Path) -> N
     who: dict[int, tuple[int, ...]] = {line.round: line.malicious for line in simulation}
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{stem}.toml").write_text(write_experiment(experiment), encoding="utf-8")
-    for t, updates in tap.kept.items():
+    for t, (updates, state) in tap.kept.items():
         tensors = {
             "matrix": updates.matrix,
             "num_examples": updates.num_examples,
@@ -87,6 +94,7 @@ def record(experiment: Experiment, rounds: frozenset[int], directory: Path) -> N
             "ids": torch.tensor(updates.ids),
             "malicious": torch.tensor([i in who[t] for i in updates.ids]),
         }
+        tensors |= {f"state.{k}": torch.as_tensor(v) for k, v in state.items()}
         save_file(tensors, directory / f"{stem}-{t}.safetensors")
         print(f"{stem}, round {t}: {tuple(updates.matrix.shape)}", flush=True)
 
@@ -99,6 +107,7 @@ class Scene:
     round: int
     updates: Updates
     malicious: Tensor
+    memory: dict[str, Any]
     model: torch.nn.Module
     proxy: Proxy
     dataset: Dataset
@@ -117,9 +126,11 @@ def scenes(directory: Path) -> Iterator[Scene]:
                 held["matrix"], held["num_examples"], held["origin"], ids=held["ids"].tolist(), spec=simulation.specs[0]
             )
             t = int(path.stem.rpartition("-")[2])
-            yield Scene(
-                experiment, t, updates, held["malicious"], simulation.models[0], proxy, simulation.federation.dataset
-            )
+            memory: dict[str, Any] = {k[6:]: v for k, v in held.items() if k.startswith("state.")}
+            if "ids" in memory:
+                memory["ids"] = memory["ids"].tolist()
+            known = simulation.models[0], proxy, simulation.federation.dataset
+            yield Scene(experiment, t, updates, held["malicious"], memory, *known)
 
 
 @torch.no_grad()
@@ -141,6 +152,8 @@ def compare(scene: Scene) -> Iterator[dict[str, Any]]:
     attack = scene.experiment.attack
     for name, settings in VARIANTS.items():
         rule = build("aggregators", settings["name"], {k: v for k, v in settings.items() if k != "name"}, "aggregator")
+        if getattr(rule, "mistrust", None):
+            rule.load_state_dict(scene.memory)
         shown = proxy if rule.needs_proxy == "labelled" else Proxy(proxy.inputs, None, proxy.num_classes)
         server = Server(scene.round, scene.model, shown, torch.Generator().manual_seed(scene.round))
         started = time.process_time()

@@ -46,7 +46,17 @@ def test_chance_level_is_a_disagreement_only_once_the_model_had_time() -> None:
     assert proxy_statement(right, proxy, t=5)[2] == ()
 
 
+def test_naming_the_largest_class_of_many_is_a_disagreement_too() -> None:
+    """Of 100 samples 60 are of class 0: always saying 0 is right in 60, whose interval begins at 50 %."""
+    proxy = proxy_of([0] * 60 + [1] * 20 + [2] * 20, 3)
+    always, better = torch.tensor([[1.0, 0.0, 0.0]] * 100), torch.eye(3)[[0] * 60 + [1] * 20 + [0] * 20]
+    assert "disagree: the new model gets 60 of 100 right" in proxy_statement(always, proxy, t=5)[2][0]
+    assert proxy_statement(better, proxy, t=5)[2] == ()
+
+
 def test_missing_classes_and_small_sets_are_named() -> None:
+    (scarce,) = proxy_warnings(torch.tensor([0] * 35 + [1] * 3 + [2] * 12), 3)
+    assert scarce.startswith("the server has fewer than 10 samples of 1 of 3 classes (1: 3)")
     missing, small = proxy_warnings(torch.tensor([0, 0, 2]), 4)
     assert "miss 2 of 4 classes (1, 3)" in missing
     assert "3 samples for 4 classes" in small
@@ -58,5 +68,8 @@ def test_effective_clients_and_screened_share() -> None:
     first = Aggregate(torch.zeros(1), torch.tensor([0.5, 0.5, 0.0]), dropped=(Dropped(7, "NaN"),))
     second = Aggregate(torch.zeros(1), torch.tensor([1.0]))
     assert weight_statement([first, second], 5) == {"screened_share": 0.2, "effective_clients": pytest.approx(3)}
+    nobody = Aggregate(torch.zeros(1), torch.zeros(0))
+    assert weight_statement([first, nobody], 4)["effective_clients"] == pytest.approx(2)
+    assert "effective_clients" not in weight_statement([nobody], 0)
     assert "effective_clients" not in weight_statement([Aggregate(torch.zeros(1))], 1)
     assert "effective_clients" not in weight_statement([Aggregate(torch.zeros(1), torch.zeros(2))], 2)

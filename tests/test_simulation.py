@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -182,6 +183,16 @@ def test_the_loop_can_be_left_and_taken_up(tiny):
     whole = Simulation(tiny(rounds=3), executor="serial")
     assert [r.accuracy for r in whole] == [r.accuracy for r in (first, *rest)]
     assert torch.equal(whole.state.vectors[0], simulation.state.vectors[0])
+
+
+def test_back_at_the_start_the_rule_remembers_nothing(tiny):
+    simulation = Simulation(tiny(rounds=2, aggregator={"name": "smartfl", "server_epochs": 2}), executor="serial")
+    start = deepcopy(simulation.state)
+    first = list(simulation)
+    assert simulation.rules[0].state_dict()
+    simulation.restore(start)
+    assert simulation.rules[0].state_dict() == {}
+    assert [r.coefficients for r in simulation] == [r.coefficients for r in first]
 
 
 def test_the_result_has_final_best_and_the_last_ten(tiny):

@@ -17,6 +17,7 @@ from smartfl.data.commands import app as data_commands
 from smartfl.errors import UserError, WorkerError
 from smartfl.interruption import Interrupted, interruptible
 from smartfl.measure.command import bench
+from smartfl.report import command as report
 from smartfl.reproduce import commands as reproduction
 
 app = typer.Typer(
@@ -121,20 +122,17 @@ def compare(
     cells = [Cell(one, default_path(one, out)) for one in chosen]
     with interruptible(), GridProgress(cells) as progress:
         run_grid(cells, jobs=jobs, fresh=fresh, device=device, watch=progress.watch)
-    _show([cell.path for cell in cells], out / f"{base.name}-report.html")
+    report.show(report.read([cell.path for cell in cells]), out / f"{base.name}-report.html")
 
 
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="run directories")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="the HTML file to write")] = Path("report.html"),
-) -> None:
-    """Write a self-contained HTML report of finished or running runs."""
-    # A shell's ``runs/*`` also names the report of the last time.
-    _show([path for path in runs if not path.is_file()] or runs, out)
-
-
-for command in (reproduction.reproduce, reproduction.table, reproduction.figure, reproduction.tune, bench):
+for command in (
+    report.report,
+    reproduction.reproduce,
+    reproduction.table,
+    reproduction.figure,
+    reproduction.tune,
+    bench,
+):
     app.command()(command)
 
 
@@ -152,23 +150,6 @@ def list_(kind: Annotated[str, typer.Argument(metavar="KIND")]) -> None:
     else:
         raise UserError(f"KIND = '{kind}' is unknown; accepted: {', '.join(KINDS)}, presets")
     print("\n".join(found))
-
-
-def _show(paths: list[Path], out: Path) -> None:
-    """Print the summary of some runs and write their report."""
-    from smartfl.report.html import write_report
-    from smartfl.report.run_data import RunData
-    from smartfl.report.summary import summary_table
-
-    found = [RunData.read(path) for path in paths]
-    console, table = Console(highlight=False), summary_table(found)
-    console.print(table.rich())
-    for row in table.rows:
-        if len(row.runs) > 1:
-            each = ", ".join(f"{100 * run.final:.2f} (seed {run.seed})" for run in row.runs if run.final is not None)
-            console.print(f"{row.method}: final {each}")
-    write_report(found, out)
-    print(f"report: {out}")
 
 
 def check_device(device: str) -> None:

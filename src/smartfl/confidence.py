@@ -39,10 +39,11 @@ def proxy_statement(logits: Tensor, proxy: Proxy, t: int) -> tuple[float, dict[s
     low, high = wilson_interval(correct, total)
     said = {"proxy_accuracy": correct / total, "proxy_accuracy_low": low, "proxy_accuracy_high": high}
     events = proxy_warnings(labels, proxy.num_classes) if t == 1 else ()
-    if t >= SETTLED and low <= 1 / proxy.num_classes:
+    largest = int(torch.bincount(labels).max())
+    if t >= SETTLED and low <= max(largest / total, 1 / proxy.num_classes):
         events += (
             f"the server's samples and the clients disagree: the new model gets {correct} of {total} right, no better "
-            f"than chance among {proxy.num_classes} classes",
+            f"than always naming one of the {proxy.num_classes} classes",
         )
     return F.cross_entropy(logits, labels).item(), said, events
 
@@ -58,11 +59,18 @@ def proxy_warnings(labels: Tensor, num_classes: int) -> tuple[str, ...]:
             f"the server's samples miss {len(missing)} of {num_classes} classes ({shown}): a client that knows only "
             "those looks useless",
         )
+    scarce = [f"{c}: {n}" for c, n in enumerate(counts.tolist()) if 0 < n < FEW]
     if len(labels) < FEW * num_classes:
         low, high = wilson_interval(len(labels) // 2, len(labels))
         said += (
             f"the server has {len(labels)} samples for {num_classes} classes, fewer than {FEW} each: an accuracy of "
             f"50 % on them may be {100 * low:.0f} or {100 * high:.0f} %",
+        )
+    elif scarce:
+        shown = ", ".join(scarce[:10]) + (", …" if len(scarce) > 10 else "")
+        said += (
+            f"the server has fewer than {FEW} samples of {len(scarce)} of {num_classes} classes ({shown}): what "
+            "clients know of those hardly counts",
         )
     return said
 
@@ -70,11 +78,8 @@ def proxy_warnings(labels: Tensor, num_classes: int) -> tuple[str, ...]:
 def weight_statement(aggregates: list[Aggregate], clients: int) -> dict[str, float]:
     """The effective number of clients 1/Σp² (summed over architectures), and the share that screening refused."""
     said = {"screened_share": sum(len(a.dropped) for a in aggregates) / max(clients, 1)}
-    if all(a.coefficients is not None and bool(a.coefficients.any()) for a in aggregates):
-        squares = [
-            float((a.coefficients / a.coefficients.sum()).square().sum())
-            for a in aggregates
-            if a.coefficients is not None
-        ]
-        said["effective_clients"] = sum(1 / square for square in squares)
+    weights = [a.coefficients for a in aggregates if a.coefficients is None or len(a.coefficients)]
+    known = [p for p in weights if p is not None and bool(p.any())]  # an architecture without a client is no model
+    if known and len(known) == len(weights):
+        said["effective_clients"] = sum(1 / float((p / p.sum()).square().sum()) for p in known)
     return said

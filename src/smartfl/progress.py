@@ -1,4 +1,4 @@
-"""Progress on a terminal: round, accuracy, time left; silence elsewhere."""
+"""Progress on a terminal: round, accuracy, time left; elsewhere only what a run warns of."""
 
 from __future__ import annotations
 
@@ -32,9 +32,17 @@ class _Bar:
             disable=not sys.stderr.isatty(),
         )
         self._task = self._progress.add_task(title, total=total, note="")
+        self._warned: set[str] = set()
 
     def advance_to(self, done: int, note: str) -> None:
         self._progress.update(self._task, completed=done, note=note)
+
+    def warn(self, round: int, warnings: Sequence[str]) -> None:
+        """Each warning once, above the bar."""
+        for text in warnings:
+            if text not in self._warned:
+                self._warned.add(text)
+                self._progress.console.print(f"round {round}: {text}", style="yellow", highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -55,6 +63,7 @@ class RunProgress(_Bar):
     def watch(self, record: RoundRecord) -> None:
         note = "" if record.accuracy is None else f"accuracy {record.accuracy:.3f}"
         self.advance_to(record.round, note)
+        self.warn(record.round, record.warnings)
 
 
 class GridProgress(_Bar):

@@ -25,6 +25,7 @@ class RoundRecord:
     accuracy, loss     of the new global model on the test set; None in rounds that are not evaluated
     proxy_loss         of the new global model on the server's samples; None without them
     malicious_mass     Σ of the coefficients of compromised clients; None where the rule has no coefficients
+    events, warnings   what the rule did out of the ordinary; why its result may not be worth much
     """
 
     round: int
@@ -39,6 +40,7 @@ class RoundRecord:
     dropped: tuple[Dropped, ...] = ()
     info: dict[str, float] = field(default_factory=dict)
     events: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def round_line(self) -> dict[str, Any]:
         """The line of rounds.jsonl; a loss that is infinite or NaN is null there, as JSON has no such numbers."""
@@ -115,5 +117,6 @@ def join_groups(
         malicious=tuple(sorted(malicious)),
         dropped=tuple(d for a in aggregates for d in a.dropped),
         info=info | extra,
-        events=(*(e for a in aggregates for e in a.events), *warnings),
+        events=tuple(e for a in aggregates for e in a.events),
+        warnings=warnings,
     )

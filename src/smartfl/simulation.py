@@ -120,8 +120,7 @@ class Simulation:
         state.vectors = [vector.to(self.server_device) for vector in state.vectors]
         self.state = state
         for rule, saved in zip(self.rules, state.rules, strict=True):
-            if saved:
-                rule.load_state_dict(saved)
+            rule.load_state_dict(saved)
         if self.attack is not None:
             self.attack.load_state_dict(state.attack)
 

@@ -15,6 +15,7 @@ from smartfl.aggregators.fedavg import FedAvg
 from smartfl.aggregators.fltrust import FLTrust
 from smartfl.aggregators.krum import Krum
 from smartfl.aggregators.median import Median
+from smartfl.aggregators.smartfl import SmartFL
 from smartfl.aggregators.trimmed_mean import TrimmedMean
 from smartfl.aggregators.uniform import Uniform
 from smartfl.errors import UserError
@@ -128,3 +129,9 @@ def test_absent_clients_are_absent_buckets_and_buckets_are_not_absent_clients() 
     assert "capped to 0" in rule(replace(updates, planned=10)).events[0]
     with pytest.raises(UserError, match="f = 1 is too large for 4 clients"):
         rule(replace(updates, planned=8))
+
+
+def test_smartfl_inside_has_no_memory_of_buckets():
+    """A bucket's id is its first client's, who may be honest; a bucket of one is the client itself."""
+    assert Bucketing(SmartFL(), size=2).rule == SmartFL(mistrust=0.0)
+    assert Bucketing(SmartFL(mistrust=2.0), size=1).rule == SmartFL(mistrust=2.0)

@@ -92,6 +92,13 @@ def test_logit_scale_by_hand():
     assert logit_scale(logits[:2]) == pytest.approx(2.0)
 
 
+def test_the_spread_of_clients_that_overflow_is_large():
+    """Spreads 1, ∞, ∞ and 1, 3, ∞, ∞: the middle is ∞, and between 3 and ∞ there is no number."""
+    z = torch.tensor([[[1.0, -1.0]], [[3.0, -3.0]], [[torch.inf, 0.0]], [[0.0, torch.inf]]])
+    assert logit_scale(z[[0, 2, 3]]) == torch.inf
+    assert logit_scale(z) == torch.inf
+
+
 def test_a_price_lowers_the_scale_to_where_the_slopes_meet():
     """One sample, logits (1, 0), label 0: CE' = −1/(1 + e^s), so a price of 0.1 gives s = ln 9 = 2.197225."""
     one, label, weight = torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.ones(1, dtype=torch.float64)

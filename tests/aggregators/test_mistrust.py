@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 from smartfl.aggregators import SmartFL
+from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.mistrust import Mistrust
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
-from smartfl.types import Proxy, Server, Updates
+from smartfl.types import Aggregate, Proxy, Server, Updates
 
 
 def values(*x: float) -> torch.Tensor:
@@ -56,36 +57,63 @@ class Problem:
         return torch.stack([s * self.good + 0.2 * e for s, e in zip(signs, self.noise, strict=False)])
 
 
-def two_rounds(mistrust: float | None, resumed: bool = False) -> torch.Tensor:
-    """Weights of clients 0 … 3 in a second round in which all send much the same; in the first, client 3 lied."""
+def two_rounds(mistrust: float | None, resumed: bool = False) -> Aggregate:
+    """A second round in which clients 0 … 3 send much the same; in the first, client 3 lied."""
     problem, rule = Problem(), SmartFL(mistrust=mistrust, server_epochs=50)
     rule(problem.updates(problem.around(1, 1, 1, -1)), problem.server())
     if resumed:
         state, rule = rule.state_dict(), SmartFL(mistrust=mistrust, server_epochs=50)
         rule.load_state_dict(state)
     rows = problem.good + 1e-3 * problem.noise[:4]
-    found = rule(problem.updates(rows, origin=problem.good), problem.server()).coefficients
-    assert found is not None
-    return found
+    return rule(problem.updates(rows, origin=problem.good), problem.server())
 
 
 def test_who_lied_before_weighs_less_where_the_samples_cannot_tell() -> None:
-    forgetful, remembering = two_rounds(None), two_rounds(2.0)
-    assert forgetful[3] > 0.9
-    assert remembering[3] == 0
+    forgetful, remembering = two_rounds(0.0), two_rounds(None)
+    assert forgetful.coefficients is not None
+    assert forgetful.coefficients[3] > 0.9
+    assert remembering.coefficients is not None
+    assert remembering.coefficients[3] == 0
+    assert "mistrusted" not in forgetful.info
+    assert remembering.info["mistrusted"] == 1
+
+
+def test_memory_is_of_ids_not_of_places() -> None:
+    """Client 3, the last of four, lied. In the next round it comes second of the three who are not refused."""
+    problem, rule = Problem(), SmartFL(server_epochs=50)
+    rule(problem.updates(problem.around(1, 1, 1, -1)), problem.server())
+    rows = torch.cat([torch.full((1, len(problem.good)), torch.nan), problem.good + 1e-3 * problem.noise[[3, 0, 1]]])
+    updates = Updates.of(rows, origin=problem.good, spec=FlatSpec.of(problem.model), ids=[1, 3, 2, 9])
+    found = rule(updates, problem.server()).coefficients
+    assert found is not None
+    weights = dict(zip(updates.ids, found.tolist(), strict=True))
+    assert weights[1] == weights[3] == 0
+    assert weights[2] + weights[9] == pytest.approx(1)
+
+
+def test_the_cost_of_a_step_by_hand() -> None:
+    """One sample of class 0, two classes, clients with logits (1, −1) and (−1, 1), p = (1, 0).
+    q = softmax(1, −1) has q_1 = 1/(1 + e²) = 0.1192; g_i = Σ_c (q_c − y_c) z_ic, so g = (−0.2384, 0.2384) at s = 1.
+    ζ = 1, λ = ½ √(2 ln 2) = 0.58871, and x = (g − gᵀp)/λ = (0, 0.4768/0.58871) = (0, 0.8100).
+    What is already held against a client is no part of it."""
+    model = nn.Linear(1, 2, bias=False)
+    rows, inputs = torch.tensor([[1.0, -1.0], [-1.0, 1.0]]), torch.ones(1, 1)
+    updates = Updates.of(rows, origin=torch.zeros(2), spec=FlatSpec.of(model))
+    rule, proxy = SmartFL(), Proxy(inputs, torch.zeros(1, dtype=torch.int64), 2)
+    rule._past.observe([0, 1], values(0, 5))
+    x = rule._cost_of_steps(Hull(updates, model, inputs), values(1, 0), proxy)
+    assert x.tolist() == pytest.approx([0, 0.8100], abs=1e-4)
 
 
 def test_memory_survives_a_resume_bit_for_bit() -> None:
-    assert torch.equal(two_rounds(2.0), two_rounds(2.0, resumed=True))
+    assert torch.equal(two_rounds(None).vector, two_rounds(None, resumed=True).vector)
 
 
-def test_none_and_zero_remember_nothing() -> None:
-    problem = Problem()
-    for mistrust in (None, 0.0):
-        rule = SmartFL(mistrust=mistrust)
-        rule(problem.updates(problem.around(1, 1, -1)), problem.server())
-        assert rule.state_dict() == {}
-    assert torch.equal(two_rounds(None), two_rounds(0.0))
+@pytest.mark.parametrize("settings", [{"mistrust": 0.0}, {"variant": "literal"}, {"penalty": 0.0}])
+def test_a_server_without_memory(settings: dict[str, object]) -> None:
+    problem, rule = Problem(), SmartFL(**settings)  # type: ignore[arg-type]
+    rule(problem.updates(problem.around(1, 1, -1)), problem.server())
+    assert rule.state_dict() == {}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -122,9 +123,9 @@ def test_permuting_clients_permutes_their_weights(variant, linear):
     """1.8.5: ids follow their rows, so the sorted matrix has another order."""
     problem = Problem(linear)
     rows, order = problem.around(1, -1, 1, 0.5), [2, 0, 3, 1]
-    rule = SmartFL(variant, server_epochs=6)
-    one = rule(problem.updates(rows, [1, 2, 3, 4]), problem.server())
-    two = rule(problem.updates(rows[order], [[1, 2, 3, 4][i] for i in order]), problem.server())
+    rule = partial(SmartFL, variant, server_epochs=6)
+    one = rule()(problem.updates(rows, [1, 2, 3, 4]), problem.server())
+    two = rule()(problem.updates(rows[order], [[1, 2, 3, 4][i] for i in order]), problem.server())
     torch.testing.assert_close(two.coefficients, one.coefficients[order], rtol=0, atol=1e-5)
     torch.testing.assert_close(two.vector, one.vector, rtol=0, atol=1e-5)
 
@@ -135,8 +136,8 @@ def test_a_nan_client_is_as_good_as_absent(world, variant):
     w = world(batchnorm=True)
     row = w.updates.matrix[0].clone()
     row[3] = torch.nan
-    rule = SmartFL(variant, server_epochs=3)
-    with_it, without = rule(w.with_row(9, row), w.server()), rule(w.updates, w.server())
+    rule = partial(SmartFL, variant, server_epochs=3)
+    with_it, without = rule()(w.with_row(9, row), w.server()), rule()(w.updates, w.server())
     assert torch.equal(with_it.vector, without.vector)
     assert torch.equal(with_it.coefficients[:-1], without.coefficients)
     assert with_it.coefficients[-1] == 0
@@ -178,10 +179,10 @@ def test_an_update_longer_than_twice_the_median_one_is_shortened_to_that(linear,
     directions = F.normalize(problem.noise[:5], dim=1)
     lengths = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.9999])[:, None]
     origin = 0.1 * problem.good
-    rule = SmartFL(server_epochs=10)
-    expected = rule(problem.updates(origin + lengths * directions, origin=origin), problem.server())
+    rule = partial(SmartFL, server_epochs=10)
+    expected = rule()(problem.updates(origin + lengths * directions, origin=origin), problem.server())
     lengths[4] = scale
-    result = rule(problem.updates(origin + lengths * directions, origin=origin), problem.server())
+    result = rule()(problem.updates(origin + lengths * directions, origin=origin), problem.server())
     assert (expected.info["shortened"], result.info["shortened"]) == (0, 1)
     assert result.coefficients.tolist() == pytest.approx(expected.coefficients.tolist(), abs=1e-4)
     assert torch.allclose(result.vector, expected.vector, atol=1e-4)
@@ -249,6 +250,16 @@ def test_a_single_client_is_returned_as_it_is(world):
 
 
 @every_variant
+def test_a_single_client_that_overflows_is_not_shipped(variant):
+    problem = Problem()
+    updates = problem.updates(torch.full((1, problem.spec.size), 3e38), origin=problem.good)
+    result = SmartFL(variant)(updates, problem.server())
+    assert torch.equal(result.vector, problem.good)
+    assert result.coefficients.tolist() == [0]
+    assert result.events == ("predictions on the proxy data are not finite, weight 0 for clients 0",)
+
+
+@every_variant
 @both_paths
 def test_equal_clients_get_equal_weights(variant, linear):
     problem = Problem(linear)
@@ -274,9 +285,9 @@ def test_counts_of_zero_all_round_start_uniform(world):
 def test_the_uniform_start_does_not_see_reported_counts():
     problem = Problem()
     rows = problem.around(1, -1, 1)
-    rule = SmartFL(init="uniform", server_epochs=3)
-    one = rule(problem.updates(rows, [1, 1e9, 1]), problem.server())
-    two = rule(problem.updates(rows, [4, 5, 6]), problem.server())
+    rule = partial(SmartFL, init="uniform", server_epochs=3)
+    one = rule()(problem.updates(rows, [1, 1e9, 1]), problem.server())
+    two = rule()(problem.updates(rows, [4, 5, 6]), problem.server())
     assert torch.equal(one.coefficients, two.coefficients)
     assert SmartFL(init="uniform", server_epochs=0)(problem.updates(rows, [1, 2, 3]), problem.server()).coefficients[
         0

@@ -37,6 +37,23 @@ def report(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    """SmartFL in four settings beside FedAvg: names that begin alike, intervals to trust, and a warning."""
+    folder = tmp_path_factory.mktemp("study")
+    rule = {"name": "smartfl", "variant": "calibrated"}
+    rules = [rule | {"server_epochs": e, "lr": lr} for e in (20, 50) for lr in (0.1, 0.01)] + [{"name": "fedavg"}]
+    paths = [write_run(folder / str(k), experiment(rounds=5, aggregator=rule)) for k, rule in enumerate(rules)]
+    for path in paths:
+        lines = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+        for line in lines:
+            line["info"] |= {"proxy_accuracy": 0.8, "proxy_accuracy_low": 0.7, "proxy_accuracy_high": 0.9}
+            line["info"] |= {"effective_clients": 9.0}
+            line["warnings"] = ["the server has fewer than 10 samples of 1 of 10 classes"]
+        (path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return write_report(map(RunData.read, paths), folder / "report.html")
+
+
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Page]:
     with chromium(tmp_path_factory.mktemp("profile")) as page:
         yield page
@@ -217,3 +234,66 @@ def test_prints_in_light_colours_with_everything_open(page: Page, tmp_path: Path
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
     assert page.run("window.seen") == ["light", 0]
     assert page.run("document.documentElement.dataset.theme") is None
+
+
+def test_names_at_the_end_of_curves_differ_and_fit(browser: Page, study: Path):
+    browser.size(1280)
+    browser.open(study)
+    names = browser.run("[...document.querySelectorAll('#curves .end')].map(n => n.firstChild.data)")
+    assert sorted(names) == ["FedAvg", "SmartFL… 20 · lr 0.01", "SmartFL… 20 · lr 0.1", "SmartFL… 50 · lr 0.01",
+                             "SmartFL… 50 · lr 0.1"]  # fmt: skip
+    over = """Math.max(...[...document.querySelectorAll('#curves .end')].map(n =>
+        n.getBoundingClientRect().right - n.ownerSVGElement.getBoundingClientRect().right))"""
+    assert browser.run(over) <= 0, "no name is cut off at the edge of the chart"
+
+
+@pytest.mark.parametrize(
+    ("labels", "short"),
+    [
+        (["A (x) · lr 0.1 · a long setting", "A (x) · lr 0.01 · a long setting"], ["lr 0.1", "lr 0.01"]),
+        (["Krum · digits · a very long setting", "Median"], ["Krum · digits · a ver…", "Median"]),
+        (
+            ["SmartFL (calibrated) · alpha 0.01 · label flip 0.4", "SmartFL (calibrated) · alpha 1 · label flip 0.4",
+             "SmartFL (calibrated) · alpha 1 · no attack", "Krum"],
+            ["SmartFL… 0.01… 0.4", "SmartFL… 1… 0.4", "SmartFL… 1 · no attack", "Krum"],
+        ),
+    ],
+)  # fmt: skip
+def test_short_names(page: Page, labels: list[str], short: list[str]):
+    assert page.run(f"shortNames({json.dumps(labels)}, 22)") == short
+
+
+def test_on_paper_no_table_is_wider_than_the_page(browser: Page, study: Path):
+    browser.size(760)
+    browser.open(study)
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    browser.run("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    wide = "[...document.querySelectorAll('table')].filter(t => t.scrollWidth > t.parentElement.clientWidth).length"
+    assert browser.run("document.querySelectorAll('table').length") >= 4
+    assert browser.run(wide) == 0
+    assert browser.run("document.documentElement.scrollWidth") == 760
+    browser.send("Emulation.setEmulatedMedia", media="")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_warnings_stand_out_and_can_be_read(browser: Page, study: Path, width: int, dark: bool):
+    """The contrast of text and ground is at least 4.5 (WCAG AA), for the sentence and for the runs below it."""
+    browser.size(width, dark=dark)
+    browser.open(study)
+    seen = browser.run("""(() => {
+        const li = document.querySelector('.warnings li'), who = li.querySelector('.who');
+        const light = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
+            .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
+        const [ground, card] = [li, li.closest('.card')].map(node => getComputedStyle(node).backgroundColor);
+        const contrast = (node) => {
+            const [a, b] = [light(getComputedStyle(node).color), light(ground)].sort((x, y) => y - x);
+            return (a + 0.05) / (b + 0.05);
+        };
+        const inside = li.getBoundingClientRect().right <= li.closest('.card').getBoundingClientRect().right;
+        return [ground !== card && ground !== 'rgba(0, 0, 0, 0)', inside, contrast(li), contrast(who)];
+    })()""")
+    assert seen[:2] == [True, True]
+    assert min(seen[2:]) >= 4.5
+    assert browser.run("document.documentElement.scrollWidth") == width

@@ -11,7 +11,7 @@ from smartfl.report.grouping import group_runs
 from smartfl.report.html import embed, ranges, render_report, write_report
 from smartfl.report.payload import payload
 from smartfl.report.run_data import RunData
-from smartfl.report.story import headline, title
+from smartfl.report.story import facts, headline, title
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 7*7 }}"
@@ -146,6 +146,44 @@ def test_too_many_cells_skip_rounds(make_run, monkeypatch):
 def test_methods_that_met_different_scenes_are_not_ranked(make_run):
     a, b = make_run("krum"), make_run("fedavg", attack={"name": "none", "rate": 0.0})
     assert "side by side" in headline(group_runs(map(RunData.read, (a, b))))
+
+
+@pytest.mark.parametrize(
+    ("other", "said"), [(0.5996, "level with Krum"), (0.5994, "0.1 points above Krum"), (0.5, "10.0 points above Krum")]
+)
+def test_a_lead_that_would_print_as_nothing_is_none(make_run, other, said):
+    """0.6 − 0.5996 is 0.04 points, 0.6 − 0.5994 is 0.06."""
+    paths = make_run("krum", rounds=1, accuracies=[other]), make_run("median", rounds=1, accuracies=[0.6])
+    assert headline(group_runs(map(RunData.read, paths))).startswith(f"Median ends at 60.0% accuracy, {said} (mean")
+
+
+def test_a_method_in_progress_is_not_ranked_with_finished_ones(make_run):
+    krum, median = (make_run(r, rounds=2, accuracies=[a, a]) for r, a in (("krum", 0.9), ("median", 0.6)))
+    file = krum / "rounds.jsonl"
+    file.write_text(file.read_text().splitlines()[0])
+    assert headline(group_runs(map(RunData.read, (krum, median)))).startswith("Median ends at 60.0% accuracy (mean")
+    assert headline(group_runs([RunData.read(krum)])).startswith("Krum stands at 90.0% accuracy (mean")
+
+
+def test_a_heading_replaces_the_title(runs):
+    assert "<h1>Table 1</h1>" in render_report(runs, "Table 1")
+
+
+def test_a_fact_lists_a_dataset_once_with_its_concentrations(make_run):
+    tables = [{"dataset": d, "clients": 20, "partition": "feddf", "alpha": a} for d, a in
+              (("digits", 0.1), ("digits", 1.0), ("mnist", 1.0))]  # fmt: skip
+    runs = [RunData.read(make_run("krum", folder=str(k), rounds=1, data=t)) for k, t in enumerate(tables)]
+    assert dict(facts(runs))["Data"] == "digits · feddf α\u00a00.1, 1, mnist · feddf α\u00a01"
+
+
+def test_a_warning_is_listed_once_with_its_runs(make_run):
+    paths = [make_run("krum", rounds=1), make_run("median", rounds=1)]
+    for path in paths:
+        (path / "rounds.jsonl").write_text('{"round": 1, "accuracy": 0.5, "warnings": ["few <samples>"]}\n')
+    page = render_report(map(RunData.read, paths))
+    Structure(page)
+    assert page.count("<li>few &lt;samples&gt; (round 1)") == 1
+    assert "Krum · seed 0, Median · seed 0</span></li>" in page
 
 
 def test_the_title_is_what_the_names_begin_with():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from smartfl.experiment.presets import read_study
 from smartfl.experiment.study import Selection
 from smartfl.reproduce.plan import plan
 from smartfl.reproduce.run import _free
-from smartfl.runs.directory import RunDirectory
+from smartfl.runs.directory import RunDirectory, read_lines
 from smartfl.runs.execute import execute
 
 FEW = ("--only", "fedavg,krum", "--where", "attack.rate=0.25", "--seeds", "1")
@@ -41,7 +42,8 @@ def test_what_is_missing_is_run(done):
     assert status == 0
     assert "Finetuning" in out
     assert "not run" not in out
-    assert err.splitlines()[0].startswith("3/3 runs: digits-finetune-")
+    assert err.splitlines()[0] == "study: 3 runs, 4 of 6 rounds done"
+    assert err.splitlines()[1].startswith("3/3 runs: digits-finetune-")
     assert sum(line.startswith("exported: store/digits/") for line in err.splitlines()) == 3
     # The store alone is enough from now on: with another --out nothing is run.
     status, again, err = done("reproduce", "study.toml", *arguments[:4], "--out", "other", "--export", "store")
@@ -61,6 +63,27 @@ def test_status(done):
     ]
     status, out, _ = done("reproduce", "--status", "--seeds", "1")
     assert (status, len(out.splitlines())) == (0, 14)
+    status, out, _ = done("reproduce", "--status", "--seeds", "1", "--only", "krum")
+    assert status == 0
+    assert {line.split()[0] for line in out.splitlines()[1:]} == {"figure4", "figureA2", "figureA3", "figureA4"}
+    status, out, _ = done("reproduce", "study.toml", "--status", "--only", "KRUM,FedAvg")
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["fedavg", "krum"]
+
+
+def test_more_rounds_go_on_where_fewer_ended(done):
+    """Two rounds are there; of four, the third is the first to be run, and all are those of a run in one go."""
+    arguments = ("--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--jobs", "1", "--rounds", "4")
+    status, _, err = done("reproduce", "study.toml", *arguments)
+    assert status == 0
+    assert err.splitlines()[0] == "study: 1 runs, 2 of 4 rounds done"
+    kept = sorted(Path("runs").glob("digits-fedavg-*"))
+    assert len(kept) == 2  # the run of two rounds stays
+    (longer,) = (p for p in kept if len(read_lines(p / "rounds.jsonl")) == 4)
+    assert json.loads((longer / "result.json").read_text())["rounds"] == 4
+    assert done("reproduce", "study.toml", *arguments, "--out", "whole")[0] == 0
+    (one,) = Path("whole").glob("digits-fedavg-*")
+    for name in ("coefficients.jsonl", "model.safetensors"):
+        assert (longer / name).read_bytes() == (one / name).read_bytes()
 
 
 def test_table_and_figure(done):

@@ -89,3 +89,23 @@ def test_in_use(tmp_path):
     assert in_use(tmp_path / "run")
     run.close()
     assert not in_use(tmp_path / "run")
+
+
+def test_what_a_longer_run_can_go_on_from(tmp_path, write_run):
+    """Checkpoints, fewer rounds, and no evaluation that the longer run would not make."""
+
+    def with_checkpoint(run):
+        (run / "checkpoints").mkdir()
+        (run / "checkpoints" / "round-000002.json").write_text("{}")
+        return run.resolve()
+
+    write_run(experiment(), tmp_path, [0.1] * 4)
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path) is None
+    short = with_checkpoint(write_run(experiment(rounds=3), tmp_path, [0.1] * 3))
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path) == short
+    assert Ledger([tmp_path]).beginning(experiment(rounds=3), tmp_path) is None
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path / "elsewhere") is None
+    odd = with_checkpoint(write_run(experiment(rounds=3, evaluate_every=2), tmp_path, [None, 0.1, 0.1]))
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9, evaluate_every=2), tmp_path) is None
+    (odd / "rounds.jsonl").write_text("".join((odd / "rounds.jsonl").read_text().splitlines(True)[:2]))
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9, evaluate_every=2), tmp_path) == odd

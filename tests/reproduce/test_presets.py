@@ -189,3 +189,8 @@ def test_equal_cells_of_several_studies_are_one_run():
     assert len(keys["table1"] & keys["table3"]) == 3 * 12  # three alphas, nine methods and three of ours
     assert len(keys["table1"] & keys["figure1"]) == 8  # CIFAR-10, alpha 0.01, 128 samples
     assert len(keys["figure4"] & keys["figureA2"]) == 2 * (11 + 8)  # MNIST, alpha 0.01, rates 0.4 and 0.7
+
+
+def test_names_in_any_case():
+    assert read_study("TABLE4") == read_study("table4")
+    assert read_study("figurea2") == read_study("figureA2")

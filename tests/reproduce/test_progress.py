@@ -58,6 +58,28 @@ def test_what_was_done_before_costs_nothing(tmp_path, write_run, two_kinds):
     assert progress.left == pytest.approx(30)
 
 
+def test_where_only_ends_are_heard_of(tmp_path, two_kinds):
+    """On Ray. The first run of two, ten rounds each, ends after 40 s: the other takes as long."""
+    now = 0.0
+    runs = plan(two_kinds, Selection(), tmp_path)
+    first, _ = (Cell(p.experiment, p.path) for p in runs.runs)
+    progress = StudyProgress(runs, 8, clock=lambda: now)
+    now = 40.0
+    progress.watch(first, 10, 0.5)
+    assert progress.left == pytest.approx(40)
+
+
+def test_off_a_terminal_there_is_a_line_at_the_start_and_every_five_minutes(tmp_path, two_kinds, capsys):
+    now = 0.0
+    runs = plan(two_kinds, Selection(), tmp_path)
+    cell = Cell(runs.runs[0].experiment, runs.runs[0].path)
+    with StudyProgress(runs, 1, clock=lambda: now) as progress:
+        assert capsys.readouterr().err == "tiny: 2 runs, 0 of 20 rounds done\n"
+        for t, now in ((1, 200.0), (2, 299.0), (3, 301.0), (4, 400.0)):  # noqa: B007 (the clock reads it)
+            progress.watch(cell, t, None)
+    assert capsys.readouterr().err.startswith(f"0/2 runs: {cell.path.name} at round 3, left ")
+
+
 def test_durations():
     assert [duration(s) for s in (0.4, 40, 90, 3540, 3600, 7500)] == [
         "0 s", "40 s", "2 min", "59 min", "1 h 00 min", "2 h 05 min",

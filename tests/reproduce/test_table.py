@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +15,7 @@ from smartfl.report.run_data import RunData
 from smartfl.reproduce.formats import render
 from smartfl.reproduce.metrics import first_round, score
 from smartfl.reproduce.plan import plan
-from smartfl.reproduce.table import compare
+from smartfl.reproduce.table import Block, compare
 
 
 @pytest.fixture
@@ -51,6 +53,17 @@ def test_other_metrics(filled):
     assert texts(compare(filled, "maximum"))["fedavg", 0] == "60.00 ± 28.28"
     assert texts(compare(filled, "final"))["finetune", 0] == "30.00 [1/2]"
     assert texts(compare(filled, "mass"))["fedavg", 0] == "25.00 ± 0.00"
+
+
+def test_weight_on_attackers_does_not_apply_without_attackers_or_weights(tmp_path, write_run, study):
+    """A column without attack has none, run or not; a rule like the median has no weights to report."""
+    honest = study.model_copy(update={"axes": {}, "base": study.base | {"attack": {"name": "none"}}, "exclude": ()})
+    assert set(texts(compare(plan(honest, Selection(), tmp_path), "mass")).values()) == {"–"}
+    run = write_run(plan(study, Selection(), tmp_path).runs[0].experiment, tmp_path, [0.2, 0.4])
+    records = (run / "rounds.jsonl").read_text().replace('"malicious_mass": 0.25', '"malicious_mass": null')
+    (run / "rounds.jsonl").write_text(records)
+    found = texts(compare(plan(study, Selection(), tmp_path), "mass"))
+    assert (found["fedavg", 0], found["finetune", 0]) == ("–", "not run")
 
 
 def test_less_weight_on_attackers_is_better(filled):
@@ -138,19 +151,131 @@ def test_markdown_and_latex(filled):
     assert r"FedAvg & ours & \textbf{45.00 $\pm$ 21.21} & 40.00 [1/2] \\" in latex
     assert r"in \%," in latex
     assert latex.count(r"\begin{tabular}{llrr}") == latex.count(r"\end{tabular}") == 1
+    assert latex.splitlines()[:2] == [r"% needs \usepackage{booktabs}", r"\begin{table}"]
+    assert r"\label{tab:tiny}" in latex
+    assert latex.splitlines()[-4:] == [
+        r"\par\smallskip",
+        r"{\footnotesize {}[k/n]: k of n seeds finished.\par}",
+        r"{\footnotesize @k/n: in progress, after round k of n.\par}",
+        r"\end{table}",
+    ]
+
+
+def braces(latex):
+    """How deep the braces are at the end, escaped ones left out; -1 once one closes that was not opened."""
+    depth = 0
+    for sign in re.sub(r"\\[\\{}]", "", latex):
+        depth += (sign == "{") - (sign == "}")
+        if depth < 0:
+            return -1
+    return depth
+
+
+def floats(latex):
+    """The tables of a LaTeX text; checked: environments nest, braces close, a row has an & less than columns."""
+    assert braces(latex) == 0
+    pattern = r"\\begin\{table\}\n(.*?)\n\\end\{table\}"
+    found = re.findall(pattern, latex, flags=re.DOTALL)
+    outside = re.sub(pattern, "", latex, flags=re.DOTALL).split("\n")
+    assert [line for line in outside if line] == [r"% needs \usepackage{booktabs}"]
+    for body in found:
+        head, columns, inner, tail = re.fullmatch(
+            r"(.*)\\begin\{tabular\}\{(l+r+)\}\n\\toprule\n(.*)\n\\bottomrule\n\\end\{tabular\}(.*)",
+            body,
+            flags=re.DOTALL,
+        ).groups()
+        assert "begin" not in head + inner + tail
+        rows = [line for line in inner.splitlines() if line != r"\midrule"]
+        assert len(rows) >= 2
+        for row in rows:
+            assert row.endswith(r" \\")
+            assert len(re.findall(r"(?<!\\)&", row)) == len(columns) - 1
+            assert row.count("$") % 2 == row.count(r"\$") % 2  # mathematics is closed within the row
+    return found
+
+
+def test_latex_is_a_table_per_leading_axis_point_each_with_its_notes(tmp_path, write_run):
+    """Table 4 has features × alpha: two tables of three columns; one of three seeds of one cell is there."""
+    every = plan(read_study("table4"), Selection(rounds=2), tmp_path).runs
+    one = next(p for p in every if p.trial.method == "fedavg" and p.trial.column[0] == "not normalised")
+    write_run(one.experiment, tmp_path, [0.2, 0.4])
+    table = compare(plan(read_study("table4"), Selection(rounds=2), tmp_path))
+    first, second = floats(render(table, "latex"))
+    for number, body, features in ((1, first, "unit length"), (2, second, "not normalised")):
+        assert rf"\label{{tab:table4-{number}}}" in body
+        assert f"; {features}; ours: " in body
+        assert r"Method &  & alpha 0.01 & alpha 0.04 & alpha 0.16 \\" in body
+        assert "Note: the paper does not say how documents become vectors" in body
+    assert r" & ours & 40.00 [1/3] & not run & not run \\" in second
+    assert [("[k/n]" in body) for body in (first, second)] == [False, True]
+
+
+def test_latex_escapes_every_special_character(filled):
+    """As the LaTeX companion lists them; a row that begins with [ would be an option of the line before."""
+    odd = {"fedavg": r"a#b$c%d&e_f{g}h^i~j\k", "krum": "α ± ≥ – × · ≤ …", "finetune": "[5] <x>"}
+    methods = {k: m.model_copy(update={"label": odd[k]}) for k, m in filled.study.methods.items()}
+    study = filled.study.model_copy(update={"methods": methods, "title": "50 % & more", "notes": "see {x}_1"})
+    (body,) = floats(render(compare(replace(filled, study=study)), "latex"))
+    labels = [line.split(" & ours")[0] for line in body.splitlines() if " & ours" in line]
+    assert labels == [
+        r"a\#b\$c\%d\&e\_f\{g\}h\textasciicircum{}i\textasciitilde{}j\textbackslash{}k",
+        r"$\alpha$ $\pm$ $\geq$ -- $\times$, $\leq$ \dots{}",
+        "{}[5] $<$x$>$",
+    ]
+    assert r"\caption{50 \% \& more; ours: " in body
+    assert r"{\footnotesize Note: see \{x\}\_1.\par}" in body
+    assert body.isascii()
+
+
+@pytest.mark.parametrize("preset", ["table1", "table3", "figureA2", "figure3"])
+def test_latex_of_every_shape_is_well_formed_and_fits_a_line(tmp_path, preset):
+    table = compare(plan(read_study(preset), Selection(seeds=1), tmp_path))
+    bodies = floats(render(table, "latex"))
+    for body in bodies:
+        rows = [
+            line.removesuffix(r" \\").replace(r"$\pm$", "±").split(" & ") for line in body.splitlines() if " & " in line
+        ]
+        cells = [[re.sub(r"\\textbf\{(.*)\}", r"\1", cell).strip() for cell in row] for row in rows]
+        assert sum(max(map(len, column)) + 2 for column in zip(*cells, strict=True)) - 2 <= 80
+    labels = re.findall(r"\\label\{(.*)\}", "\n".join(bodies))
+    assert len(set(labels)) == len(bodies)
 
 
 def test_csv_has_a_line_per_method_and_column(filled):
     lines = list(csv.DictReader(render(compare(filled), "csv").splitlines()))
     assert len(lines) == 6
     first = lines[0]
-    assert (first["study"], first["method"], first["axis1"], first["state"]) == ("tiny", "FedAvg", "rate 0.25", "done")
+    assert (first["study"], first["method"], first["state"]) == ("tiny", "FedAvg", "done")
+    assert first["attack.rate"] == "rate 0.25"
     assert float(first["mean"]) == pytest.approx(45)
     assert float(first["std"]) == pytest.approx(21.2132034)
     assert (first["seeds"], first["seeds_planned"], first["best"], first["paper_mean"]) == ("2", "2", "1", "")
+    assert list(first) == [
+        "study", "method", "attack.rate", "metric", "paper_mean", "paper_std", "mean", "std", "seeds", "seeds_planned",
+        "missed_target", "state", "best", "method_key", "rounds_done", "rounds_planned", "paper_best",
+    ]  # fmt: skip
     assert {line["state"] for line in lines} == {"done", "some seeds", "in progress", "not run", "does not apply"}
     with pytest.raises(UserError, match="--format = 'html': accepted are text, markdown, latex, csv"):
         render(compare(filled), "html")
+
+
+def test_csv_says_how_far_a_run_is_and_who_wins_in_the_paper(filled, tmp_path):
+    """Finetuning at 0.5 has one of two rounds, Krum at 0.25 none; at 0.5 Krum does not apply and plans none."""
+    lines = {
+        (line["method_key"], line["attack.rate"]): tuple(
+            line[key] for key in ("state", "seeds", "rounds_done", "rounds_planned")
+        )
+        for line in csv.DictReader(render(compare(filled), "csv").splitlines())
+    }
+    assert lines["fedavg", "rate 0.25"] == ("done", "2", "2", "2")
+    assert lines["finetune", "rate 0.5"] == ("in progress", "0", "1", "2")
+    assert lines["krum", "rate 0.25"] == ("not run", "0", "0", "2")
+    assert lines["krum", "rate 0.5"] == ("does not apply", "0", "", "")
+    whole = compare(plan(read_study("table4"), Selection(where={"features": ("unit length",)}), tmp_path))
+    best = [
+        line["method_key"] for line in csv.DictReader(render(whole, "csv").splitlines()) if line["paper_best"] == "1"
+    ]
+    assert best == ["smartfl_literal"] * 3
 
 
 def test_the_papers_numbers_stand_above_ours_and_its_winner_is_marked(tmp_path):
@@ -168,12 +293,51 @@ def test_the_papers_numbers_stand_above_ours_and_its_winner_is_marked(tmp_path):
 
 def test_many_columns_are_split_along_the_leading_axes(tmp_path):
     table = compare(plan(read_study("figureA2"), Selection(seeds=1), tmp_path))
-    blocks = table.blocks(lambda titles: len(titles) <= 6)
-    assert [shared for shared, _ in blocks] == [
+    blocks = table.blocks(lambda block: len(block.places) <= 6)
+    assert [block.shared for block in blocks] == [
         "alpha 0.01 · label flip", "alpha 0.01 · omniscient", "alpha 1 · label flip", "alpha 1 · omniscient",
     ]  # fmt: skip
-    assert [table.header(k, blocks[1][0]) for k in blocks[1][1]] == ["rate 0.2", "rate 0.3", "rate 0.4", "rate 0.7"]
-    assert sorted(k for _, places in blocks for k in places) == list(range(16))
+    titles = [table.header(k, blocks[1].depth) for k in blocks[1].places]
+    assert titles == ["rate 0.2", "rate 0.3", "rate 0.4", "rate 0.7"]
+    assert sorted(k for block in blocks for k in block.places) == list(range(16))
     single = compare(plan(read_study("figure3"), Selection(), tmp_path))
-    assert single.blocks(lambda titles: False) == [("", [0])]
-    assert single.header(0, "") == "all"
+    assert single.blocks(lambda block: False) == [Block("", 0, (0,))]
+    assert single.header(0, 0) == "all"
+
+
+def test_what_does_not_fit_is_cut_evenly_only_where_that_is_asked_for(tmp_path):
+    """Four rates where three fit are two and two, not three and one; where nothing fits, one by one."""
+    table = compare(plan(read_study("figureA2"), Selection(seeds=1, where={"data.alpha": ("1",)}), tmp_path))
+
+    def sizes(most, cut):
+        return [len(block.places) for block in table.blocks(lambda block: len(block.places) <= most, cut)]
+
+    assert sizes(3, cut=False) == [4, 4]
+    assert sizes(3, cut=True) == [2, 2, 2, 2]
+    assert sizes(4, cut=True) == [4, 4]
+    assert sizes(8, cut=True) == [8]
+    assert sizes(0, cut=True) == [1] * 8
+    assert [k for block in table.blocks(lambda block: False, cut=True) for k in block.places] == list(range(8))
+
+
+def test_text_is_cut_to_the_terminal_and_markdown_is_not(tmp_path, study_tables, monkeypatch):
+    """Method and source take 12, a column 2 + 14: five fit 100, so 4 + 5; two fit 45, so five blocks; all fit 156."""
+    points = [{"label": f"a long label {k}", "attack": {"rate": k / 10}} for k in range(1, 10)]
+    changes = {"name": "nine", "axes": {"attack": points}, "exclude": []}
+    selection = Selection(only=("fedavg",))
+    table = compare(plan(Study.of(study_tables | changes), selection, tmp_path))
+
+    def shown(width):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = render(table, "text").splitlines()[2:]
+        assert max(map(len, lines)) <= width
+        titles = [re.findall(r"a long label (\d)", line) for line in lines if "label" in line]
+        assert sum(line.startswith("FedAvg  ours") for line in lines) == len(titles)
+        assert [k for block in titles for k in block] == list("123456789")
+        return list(map(len, titles))
+
+    assert shown(100) == [4, 5]
+    assert shown(45) == [1, 2, 2, 2, 2]
+    assert shown(156) == [9]
+    assert shown(155) == [4, 5]
+    assert render(table, "markdown").count("|---|---|") == 1

@@ -81,6 +81,22 @@ def test_a_run_cut_behind_a_round_ends_the_same(tiny_tables, experiment, whole, 
     assert outcome(path) == outcome(whole)
 
 
+def test_what_smartfl_remembers_of_clients_survives_a_cut(tiny, tmp_path):
+    """And it matters here: without memory the weights of the round after the cut are others."""
+    changes = {"rounds": 4, "attack": {"name": "omniscient", "rate": 0.4}}
+    remembering = tiny(**changes, aggregator={"name": "smartfl", "server_epochs": 10})
+    forgetful = tiny(**changes, aggregator={"name": "smartfl", "server_epochs": 10, "mistrust": 0.0})
+    run(remembering, tmp_path / "whole")
+    run(forgetful, tmp_path / "forgetful")
+    with pytest.raises(Cut):
+        run(remembering, tmp_path / "cut", stop=2)
+    run(remembering, tmp_path / "cut", resume=True)
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+    whole, other = (read_lines(tmp_path / name / "coefficients.jsonl") for name in ("whole", "forgetful"))
+    assert whole[0] == other[0]
+    assert whole[2] != other[2]
+
+
 def test_half_a_line_and_rounds_beyond_the_checkpoint_are_cut_off(experiment, whole, tmp_path):
     path = tmp_path / "cut"
     with pytest.raises(Cut):

@@ -18,9 +18,10 @@ def agreeing(hull: Hull, updates: Updates, loss: Loss) -> Tensor | None:
     malicious clients can be a model that says the same about every sample; the gradient there tells clients apart no
     more, and a search that starts there stays.  At w^t, which the last round found, it does.
     """
-    g = hull.slope(updates.origin, loss)
-    downhill = inner_products(updates.matrix, -g).cpu() + float(g.to(torch.float64) @ updates.origin.to(torch.float64))
-    lengths = distances_to(updates.parameters, updates.origin[: updates.spec.num_parameters]).cpu().to(torch.float64)
+    trained = updates.spec.num_parameters  # running statistics do not follow a gradient
+    g, origin = hull.slope(updates.origin, loss)[:trained], updates.origin[:trained]
+    downhill = inner_products(updates.parameters, -g).cpu() + float(g.to(torch.float64) @ origin.to(torch.float64))
+    lengths = distances_to(updates.parameters, origin).cpu().to(torch.float64)
     scores = torch.where(lengths > 0, downhill / lengths, 0).clamp_min(0)
     total = scores.sum()
     return scores / total if torch.isfinite(total) and total > 0 else None

@@ -24,7 +24,8 @@ class Bucketing(Wrapper):
     *same* f among fewer rows: a given f is passed on as it is, a fraction is of the clients and not of the buckets.
     The permutation comes from the server's generator. A bucket's sample count is its clients' sum, its step count
     their rounded mean, its id the smallest of theirs. A bucket's coefficient is shared equally by its clients; buffers
-    are averaged like parameters. s = 1 is the rule itself. O(n d) besides the rule.
+    are averaged like parameters. s = 1 is the rule itself. O(n d) besides the rule. SmartFL inside has no memory of
+    clients (``mistrust`` = 0): what a bucket did is held against one of its clients, who may be honest.
     """
 
     rule: Aggregator
@@ -33,6 +34,8 @@ class Bucketing(Wrapper):
     def __post_init__(self) -> None:
         if self.size < 1:
             raise UserError(f"size = {self.size} must be 1 or more")
+        if self.size > 1 and is_dataclass(self.rule) and getattr(self.rule, "mistrust", None):
+            object.__setattr__(self, "rule", replace(self.rule, mistrust=0.0))
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         n, server = len(updates), server or Server()

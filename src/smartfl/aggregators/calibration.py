@@ -32,7 +32,8 @@ def logit_scale(logits: Tensor) -> float:
     """ζ, the median over clients of the spread of their ``logits`` (n, N, C) around each sample's mean."""
     z = logits.to(torch.float64)
     spread = (z - z.mean(dim=2, keepdim=True)).square().mean(dim=(1, 2)).sqrt()
-    return float(spread.nan_to_num(nan=torch.inf).quantile(0.5))  # a client that overflows counts as large
+    # A client that overflows counts as large; between two of them there is nothing to interpolate (∞ − ∞).
+    return float(spread.nan_to_num(nan=torch.inf).quantile(0.5, interpolation="midpoint").nan_to_num(nan=torch.inf))
 
 
 def price_of_scale(scale: float, clients: int, samples: int) -> float:

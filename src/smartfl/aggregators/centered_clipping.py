@@ -38,10 +38,11 @@ class CenteredClipping(Aggregator):
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         n, size = len(updates), updates.spec.num_parameters
         start = updates.origin[:size]
-        v = self._state.get("v", torch.zeros_like(start, dtype=torch.float64)).to(start.device)
+        carried = self._state.get("v")
+        v = torch.zeros_like(start, dtype=torch.float64) if carried is None else carried.to(start.device).clone()
         if len(v) != size:
             raise ValueError(f"CenteredClipping carries a v of {len(v)} values, the model has {size} parameters")
-        v, centre, clipped = v.clone(), start + v, 0
+        centre, clipped = start + v, 0
         for _ in range(self.iterations):
             distances = distances_to(updates.parameters, centre)
             clipped = int((distances > self.tau).sum())

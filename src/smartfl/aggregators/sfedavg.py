@@ -139,4 +139,5 @@ class SFedAvg(Aggregator):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._relevance.clear()
-        self._relevance.update(zip(state["ids"], state["relevance"].tolist(), strict=True))
+        if state:
+            self._relevance.update(zip(state["ids"], state["relevance"].tolist(), strict=True))

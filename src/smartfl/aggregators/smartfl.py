@@ -44,7 +44,7 @@ class SmartFL(Aggregator):
                      epoch, classes without samples discounted (``log_prior``), small gradients not magnified
                      (``SteadyAdam``), no update longer than twice the median one, started at the FedAvg weights, at
                      the clients that agree with the server's gradient (``agreeing``) or between them, whichever has the
-                     lowest loss (``init = "best"``)
+                     lowest loss (``init = "best"``), with a memory of what past rounds hold against a client
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
@@ -53,8 +53,10 @@ class SmartFL(Aggregator):
     with them "best"; they do not move "agreement" and "uniform".
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
-    ``mistrust`` = κ lets the calibrated variant remember: weight on client i costs κ λ e_i more, where e_i is what past
-    rounds hold against it (``Mistrust``); ids must mean the same client in every round.
+    ``mistrust`` = κ is how much memory counts: weight on client i costs κ λ e_i more, where e_i in [0, 1] is what past
+    rounds hold against it (``Mistrust``); ids must mean the same client in every round.  0 is a server without memory,
+    as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs to one federation.
+    A single client's model is shipped as it is.
     """
 
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
@@ -79,8 +81,11 @@ class SmartFL(Aggregator):
             raise UserError(f"mistrust = {self.mistrust} must be at least 0")
         if self.mistrust and (self.variant != "calibrated" or self.penalty == 0):
             raise UserError(f"mistrust = {self.mistrust} needs the calibrated variant and a penalty, which is its unit")
-        if self.init is None:  # written out, so that the records of a run say where it started
+        # What follows from the variant is written out, so that the records of a run say what it was.
+        if self.init is None:
             object.__setattr__(self, "init", "best" if self.variant == "calibrated" else "fedavg")
+        if self.mistrust is None and self.variant == "calibrated":
+            object.__setattr__(self, "mistrust", 0.5 if self.penalty else 0.0)
 
     def tolerates(self, n: int) -> int | None:
         return None
@@ -90,8 +95,11 @@ class SmartFL(Aggregator):
         assert server is not None
         equal = torch.full((len(updates),), 1 / len(updates), dtype=torch.float64)
         start = equal if self.init == "uniform" else updates.weights.cpu()
-        if len(updates) == 1 or self.server_epochs == 0:
+        if self.server_epochs == 0:
             return weighted(updates, start)
+        if len(updates) == 1:
+            keep, why = finite_clients(updates, client_logits(updates, model, proxy.inputs))
+            return weighted(updates, start) if keep.all() else global_model_kept(updates, *why)
         shorter = 0
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
@@ -108,8 +116,7 @@ class SmartFL(Aggregator):
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
         found = replace(found, p=without_dust(found.p))
-        if self.mistrust:
-            self._past.observe(updates.ids, self._cost_of_steps(hull, found.p, proxy))
+        remembered = self._remember(hull, found.p, proxy, updates.ids)
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
             found = replace(found, p=start, events=(*found.events, "the mix found overflows: the start is kept"))
@@ -119,21 +126,26 @@ class SmartFL(Aggregator):
             "effective_clients": float(1 / (found.p**2).sum()),
             "steps": found.steps,
             "shortened": shorter,
+            **remembered,
         }
         return Aggregate(vector, found.p, info, events + found.events)
 
     def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy) -> Tensor:
         """(n,) float64 the agreeing clients' weights, or the best of them, the FedAvg weights and the mean of both."""
-        fedavg, agreed = updates.weights.cpu(), agreeing(hull, updates, balanced_loss(proxy))
+        loss = self._loss(hull, proxy)
+        fedavg, agreed = updates.weights.cpu(), agreeing(hull, updates, loss)
         if agreed is None or self.init == "agreement":
             return fedavg if agreed is None else agreed
-        loss = replace(balanced_loss(proxy), price=self._price(hull, proxy))
         dear = self._dear(loss.price, updates.ids)
         starts = (fedavg, agreed, (fedavg + agreed) / 2)
         return min(starts, key=lambda p: loss.value(hull.logits(p)) + float(dear @ p))
 
-    def _price(self, hull: Hull, proxy: Proxy) -> float:
-        return self.penalty * price_of_scale(hull.logit_scale(), len(hull.matrix), len(proxy)) if self.penalty else 0.0
+    def _loss(self, hull: Hull, proxy: Proxy) -> CalibratedLoss:
+        """The calibrated loss before anything is known of the logits: scale 1."""
+        labels, classes = labels_of(proxy), proxy.num_classes
+        unknown = torch.zeros(len(labels), classes, device=labels.device)
+        price = self.penalty * price_of_scale(hull.logit_scale(), len(hull.matrix), len(proxy)) if self.penalty else 0.0
+        return CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price)
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
@@ -147,9 +159,17 @@ class SmartFL(Aggregator):
         """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory."""
         return (self.mistrust or 0.0) * price * self._past.of(ids)
 
+    def _remember(self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]) -> dict[str, float]:
+        """Take up a round that ended at p; says how many of its clients had more than ½ held against them before."""
+        if not self.mistrust:
+            return {}
+        mistrusted = int((self._past.of(ids) > 0.5).sum())
+        self._past.observe(ids, self._cost_of_steps(hull, p, proxy))
+        return {"mistrusted": mistrusted}
+
     def _cost_of_steps(self, hull: Hull, p: Tensor, proxy: Proxy) -> Tensor:
         """(n,) what a step from p towards each client costs on all samples, in units of λ."""
-        loss = replace(balanced_loss(proxy), latest=hull.logits(p).clone(), price=self._price(hull, proxy))
+        loss = replace(self._loss(hull, proxy), latest=hull.logits(p).clone())
         loss.refit()
         _, g = hull.gradient(p, torch.arange(len(proxy)), loss)
         return (g - g @ p) / loss.price
@@ -171,7 +191,7 @@ class SmartFL(Aggregator):
                 optimizer=FlatAdam(self.lr),
                 centre=self.variant == "centred",
             )
-        loss = replace(balanced_loss(proxy), latest=hull.logits(start).clone(), price=self._price(hull, proxy))
+        loss = replace(self._loss(hull, proxy), latest=hull.logits(start).clone())
         dear = self._dear(loss.price, ids)
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
@@ -193,13 +213,6 @@ class SmartFL(Aggregator):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._past.load_state_dict(state)
-
-
-def balanced_loss(proxy: Proxy) -> CalibratedLoss:
-    """The calibrated loss on ``proxy`` before anything is known of the logits: scale 1, free."""
-    labels, classes = labels_of(proxy), proxy.num_classes
-    unknown = torch.zeros(len(labels), classes, device=labels.device)
-    return CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price=0.0)
 
 
 def without_dust(p: Tensor) -> Tensor:

@@ -72,12 +72,12 @@ class SmartFLUnlabelled(Aggregator):
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=False)
         assert server is not None
-        if len(updates) == 1 or self.server_epochs == 0:
-            return weighted(updates, updates.weights)
         members = client_logits(updates, model, proxy.inputs)
         keep, events = finite_clients(updates, members)
         if not keep.any():
             return global_model_kept(updates, *events)
+        if len(updates) == 1 or self.server_epochs == 0:
+            return weighted(updates, updates.weights)
         teacher = members[keep] if server.teacher is None else server.teacher[None]
         where = torch.nonzero(keep).flatten().cpu()
         if self.variant == "calibrated":
@@ -102,6 +102,7 @@ class SmartFLUnlabelled(Aggregator):
             batch_size=self.batch_size,
             init="agreement",
             batchnorm=self.batchnorm,
+            mistrust=0.0,  # what pseudo-labels hold against a client is hearsay
         )
         found = rule.aggregate(updates, replace(server, proxy=replace(proxy, labels=labels)))
         return replace(found, info={**found.info, "pseudo_classes": len(labels.unique())})

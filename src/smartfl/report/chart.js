@@ -75,17 +75,46 @@ function area(xs, low, high, x, y) {
   return at.length ? "M" + [...at.map(point(high)), ...at.reverse().map(point(low))].join("L") + "Z" : "";
 }
 
+// Names for a narrow margin: parts that every name shares go, then those that all names with the same first word share.
+// What is still too long keeps its end, or the end of each part, where that is needed to tell it apart.
+function shortNames(labels, letters) {
+  const names = labels.map((label) => label.split(/(?= · )|(?= \()|(?<=^\S+)(?= )/));
+  const without = (parts, others) => parts.filter((part) => others.length < 2 || !others.every((other) => other.includes(part)));
+  const end = (text, room) => text.length <= room ? text : "…" + text.slice(1 - room).replace(/^\S+(?= )/, "");
+  const kept = names.map((parts) => {
+    const family = names.filter((other) => other[0] === parts[0]), [first, ...rest] = parts;
+    return { first: without([first], names).join(""), rest: without(without(rest, names), family), alone: family.length < 2 };
+  });
+  const one = ({ first, rest, alone }, k) => {
+    const text = (first + rest.join("")).replace(/^ (· )?/, "") || labels[k];
+    if (labels[k].length <= letters || text.length <= letters) return labels[k].length <= letters ? labels[k] : text;
+    return alone ? text.slice(0, letters - 1) + "…" : first + end(rest.join(""), Math.max(8, letters - first.length));
+  };
+  const short = kept.map(one);
+  return short.map((name, k) => {
+    if (short.indexOf(name) === short.lastIndexOf(name)) return name;
+    const { first, rest } = kept[k];
+    return first + rest.map((part) => end(part, Math.max(4, Math.floor((letters - first.length) / rest.length)))).join("");
+  });
+}
+
+// The room that end labels take, in pixels; 0 without labels.
+function widest(names) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = "600 12px " + getComputedStyle(document.body).fontFamily;
+  return Math.max(0, ...names.map((name) => Math.ceil(pen.measureText(name).width)));
+}
+
 // Labels at the right end, moved apart so that none covers another.
-function endLabels(root, series, x, y, top, bottom, letters) {
-  const ends = series.map((s) => {
+function endLabels(root, series, names, x, y, top, bottom) {
+  const ends = series.map((s, i) => {
     const k = s.mean.findLastIndex((v) => v !== null);
-    return k < 0 ? null : { s, want: y(s.mean[k]) };
+    return k < 0 ? null : { s, name: names[i], want: y(s.mean[k]) };
   }).filter(Boolean).sort((a, b) => a.want - b.want);
   ends.forEach((e, k) => { e.at = Math.max(e.want, top + 6, k ? ends[k - 1].at + 14 : 0); });
   for (let k = ends.length - 1, floor = bottom; k >= 0; k--, floor -= 14) ends[k].at = Math.min(ends[k].at, floor);
-  for (const { s, at } of ends) {
-    const short = s.label.length > letters ? s.label.slice(0, letters - 1) + "…" : s.label;
-    const text = svg("text", { class: "end " + colour(s.index), x: x + 8, y: at + 4 }, root, short);
+  for (const { s, name, at } of ends) {
+    const text = svg("text", { class: "end " + colour(s.index), x: x + 8, y: at + 4 }, root, name);
     svg("title", {}, text, s.label);
   }
 }
@@ -97,8 +126,8 @@ const roomFor = (host) => printing ? 680 : Math.max(280, host.clientWidth); // 6
 function drawChart(host, spec) {
   host.replaceChildren();
   const width = roomFor(host), height = width < 480 && innerWidth < 560 ? 260 : 330;
-  const letters = width >= 520 ? Math.min(22, Math.max(0, ...spec.series.map((s) => s.label.length))) : 0;
-  const box = { left: 52, right: width - (letters ? 14 + 7.4 * letters : 12), top: 12, bottom: height - 40 };
+  const names = width >= 520 ? shortNames(spec.series.map((s) => s.label), 22) : [];
+  const box = { left: 52, right: width - 12 - widest(names), top: 12, bottom: height - 40 };
   const values = [];
   const collect = (list) => { for (const v of list || []) if (v !== null) values.push(v); };
   for (const s of spec.series) { collect(s.mean); collect(s.low); collect(s.high); (s.seeds || []).forEach(collect); }
@@ -129,7 +158,7 @@ function drawChart(host, spec) {
     });
   }
   if (spec.reference) svg("path", { class: "reference", d: line(spec.xs, spec.reference.ys, x, y) }, root);
-  if (letters) endLabels(root, spec.series, box.right, y, box.top, box.bottom, letters);
+  if (names.length) endLabels(root, spec.series, names, box.right, y, box.top, box.bottom);
   attachTip(host, root, spec, x, box);
   return { log: scale.log };
 }

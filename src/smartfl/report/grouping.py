@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from smartfl.report.naming import attack_label, flatten, shown
 from smartfl.report.run_data import RunData
 
 IDENTITY = frozenset({"seed", "name", "checkpoint_every"})  # what may differ between the runs of one method
+TRAINING = frozenset({"optimizer", "lr", "momentum", "weight_decay", "batch_size", "epochs", "participation"})
+FOREMOST = ("data.dataset", "attack")  # no other setting stands for these in a label
 
 
 @dataclass(frozen=True)
@@ -24,22 +26,38 @@ class Group:
     def seeds(self) -> tuple[int, ...]:
         return tuple(run.seed for run in self.runs)
 
+    @property
+    def finished(self) -> bool:
+        return all(run.finished for run in self.runs)
+
+    @cached_property
+    def scene(self) -> frozenset[tuple[str, str]]:
+        """What the method met, for comparison: only groups with equal scenes can be ranked."""
+        return frozenset(scene(self.runs[0]).items())
+
 
 def settings(run: RunData) -> dict[str, str]:
     """Every setting of a run but its seed and name, by dotted key."""
     return {key: shown(value) for key, value in flatten(run.experiment) if key not in IDENTITY}
 
 
+def scene(run: RunData) -> dict[str, str]:
+    """What the method meets: every setting that is not its own, the attack and its rate as one."""
+    label = attack_label(run.experiment.get("attack", {})) or "none"
+    merged = ("attack.name", "attack.rate")
+    return {"attack": label} | {k: v for k, v in settings(run).items() if k not in merged and not _own(k)}
+
+
 def group_runs(runs: Iterable[RunData]) -> tuple[Group, ...]:
     """Groups in order of first appearance, seeds ascending.
 
     A seed that appears twice under the same settings opens a second group: averaging a run with its copy would
-    understate the spread. Labels name the method and every setting that tells two groups apart.
+    understate the spread. Labels are those a study gave, else the method and the settings that tell groups apart.
     """
     found: dict[tuple[object, int], list[RunData]] = {}
     copies: Counter[tuple[object, int]] = Counter()
-    for run in {r.path.resolve(): r for r in runs}.values():
-        key = tuple(sorted(settings(run).items()))
+    for run in {(r.path.resolve(), r.called): r for r in runs}.values():
+        key = run.called, tuple(sorted(settings(run).items()))
         found.setdefault((key, copies[key, run.seed]), []).append(run)
         copies[key, run.seed] += 1
     members = [tuple(sorted(group, key=lambda r: r.seed)) for group in found.values()]
@@ -52,17 +70,34 @@ def varying(tables: Sequence[Mapping[str, str]]) -> list[str]:
     return [key for key in keys if len({table.get(key) for table in tables}) > 1]
 
 
+def telling(tables: Sequence[Mapping[str, str]], first: Sequence[str] = ()) -> list[str]:
+    """Keys that tell the tables apart: those of ``first`` that vary, then each that splits what is alike so far.
+
+    A key whose value follows from the keys before it is left out; of the rest, tables of settings come before the
+    experiment's own numbers such as rounds.
+    """
+    different = varying(tables)
+    named = [key for key in first if key in different]
+
+    def kinds(keys: Sequence[str]) -> int:
+        return len({tuple(table.get(key) for key in keys) for table in tables})
+
+    for key in sorted(different, key=lambda k: "." not in k):
+        if kinds([*named, key]) > kinds(named):
+            named.append(key)
+    return named
+
+
 def _labels(groups: Sequence[tuple[RunData, ...]]) -> list[str]:
     firsts = [group[0] for group in groups]
-    scenes = [_scene(run.experiment) for run in firsts]
-    rules = [{k: v for k, v in settings(run).items() if k.startswith("aggregator.")} for run in firsts]
-    between = varying(scenes)
+    between = telling([scene(run) for run in firsts], FOREMOST)
+    tables = [{k: v for k, v in (settings(r) | scene(r)).items() if k in between or _own(k)} for r in firsts]
     labels = []
-    for run, scene, rule in zip(firsts, scenes, rules, strict=True):
-        same_method = [r for r, other in zip(rules, firsts, strict=True) if other.method == run.method]
-        parts = [f"{_short(key)} {scene[key]}" for key in between if key in scene]
-        parts += [f"{_short(key)} {rule[key]}" for key in varying(same_method) if key in rule]
-        labels.append(" · ".join([run.method, *parts]))
+    for run, table in zip(firsts, tables, strict=True):
+        same_method = [other for other, r in zip(tables, firsts, strict=True) if r.method == run.method]
+        own = [key for key in telling(same_method, between) if key not in between]
+        parts = [_part(key, table[key]) for key in [*between, *own] if key in table]
+        labels.append(run.called or " · ".join([run.method, *parts]))
     repeated = Counter(labels)
     return [
         label if repeated[label] == 1 else f"{label} · {run.path.name}"
@@ -70,15 +105,15 @@ def _labels(groups: Sequence[tuple[RunData, ...]]) -> list[str]:
     ]
 
 
-def _scene(experiment: Mapping[str, Any]) -> dict[str, str]:
-    """What the method meets: all settings outside its own table, the attack and its rate as one."""
-    outside = {k: v for k, v in experiment.items() if k not in IDENTITY | {"aggregator", "attack"}}
-    attack = dict(experiment.get("attack", {}))
-    label = attack_label(attack) or "none"
-    details = {k: v for k, v in attack.items() if k not in ("name", "rate")}
-    return {"attack": label} | {k: shown(v) for k, v in flatten(outside | {"attack": details})}
+def _own(key: str) -> bool:
+    """Whether a setting belongs to the method: the server's rule, and the clients' algorithm with its settings."""
+    table, _, name = key.partition(".")
+    return table == "aggregator" or (table == "client" and name not in TRAINING)
 
 
-def _short(key: str) -> str:
+def _part(key: str, value: str) -> str:
+    """A setting in a label, ``alpha 0.1``; datasets and attacks go without their key."""
+    if key in FOREMOST:
+        return "no attack" if (key, value) == ("attack", "none") else value
     table, _, last = key.rpartition(".")
-    return table.rpartition(".")[2] if last == "name" and table else last
+    return f"{table.rpartition('.')[2] if last == 'name' and table else last} {value}"

@@ -23,16 +23,16 @@ from smartfl.report.payload import payload
 from smartfl.report.run_data import RunData
 from smartfl.report.story import facts, headline, title
 from smartfl.report.summary import COLUMNS, SummaryRow, SummaryTable
-from smartfl.report.trust import Trust
+from smartfl.report.trust import Trust, warnings
 
 SCRIPTS = ("chart.js", "heatmap.js", "page.js")
 MOST_LINES = 200  # dropped clients or events listed per run; the rest is counted
 
 
-def write_report(runs: Iterable[RunData], out: str | Path) -> Path:
-    """Write the report on ``runs`` to ``out`` (atomically) and return its path."""
+def write_report(runs: Iterable[RunData], out: str | Path, heading: str = "") -> Path:
+    """Write the report on ``runs`` to ``out`` (atomically) and return its path; see ``render_report``."""
     target = Path(out)
-    text = render_report(runs)
+    text = render_report(runs, heading)
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -45,18 +45,22 @@ def write_report(runs: Iterable[RunData], out: str | Path) -> Path:
     return target
 
 
-def render_report(runs: Iterable[RunData]) -> str:
-    """The page as text. Names are escaped; a script that is not ours is refused by the page's own policy."""
+def render_report(runs: Iterable[RunData], heading: str = "") -> str:
+    """The page as text, under ``heading`` or what the runs' names share.
+
+    Names are escaped; a script that is not ours is refused by the page's own policy.
+    """
     groups = group_runs(runs)
     if not groups:
         raise UserError("a report needs at least one run directory")
     everyone = [run for group in groups for run in group.runs]
     table = SummaryTable(tuple(map(SummaryRow.of, groups)))
+    trust = [line for g in groups for run in g.runs if (line := Trust.of(run_label(g, run), run)).said]
     script = "\n".join(_asset(name) for name in SCRIPTS)
     pages = Environment(loader=PackageLoader("smartfl.report", "."), autoescape=True, undefined=StrictUndefined)
     pages.trim_blocks = pages.lstrip_blocks = True
     return pages.get_template("report.html.jinja").render(
-        title=title([run.name for run in everyone]),
+        title=heading or title([run.name for run in everyone]),
         story=headline(groups),
         facts=facts(everyone),
         columns=COLUMNS,
@@ -65,7 +69,8 @@ def render_report(runs: Iterable[RunData]) -> str:
         several_seeds=any(len(group.runs) > 1 for group in groups),
         attacked=any(run.attacked for run in everyone),
         weighed=any(run.weights for run in everyone),
-        trust=[line for g in groups for run in g.runs if (line := Trust.of(run_label(g, run), run)).said],
+        trust=trust,
+        warnings=warnings(trust),
         notes=[_notes(group, run) for group in groups for run in group.runs],
         configuration=_configuration(groups),
         environment=_environment(groups),

@@ -81,7 +81,7 @@ function drawMass() {
     series: seriesOf("mass", byId("mass-smooth").checked, byId("seeds").checked),
     reference: equal.length ? { label: "attackers' share of the cohort", ys: over(equal, mean) } : null,
   });
-  const without = data.groups.filter((_, g) => members[g].every((run) => !run.metrics.mass)).map((group) => group.label);
+  const without = data.groups.filter((_, g) => members[g].every((run) => run.attacked && !run.metrics.mass)).map((group) => group.label);
   byId("mass-note").textContent = (equal.length ? "In percent. Dashed: what attackers would get if every client counted the same." : "In percent.") +
     (byId("mass-smooth").checked ? " " + SMOOTH : "") +
     (without.length ? ` No weight per client: ${without.join(", ")}.` : "");
@@ -138,8 +138,8 @@ function prepareHeat() {
   const canvas = byId("heat-canvas");
   if (!canvas) return;
   data.runs.forEach((run, k) => { if (run.heat) element("option", "", byId("heat-run"), runLabel(run)).value = k; });
-  const first = data.runs.findIndex((run) => run.group === leader && run.heat);
-  if (first >= 0) byId("heat-run").value = first;
+  const mapped = data.runs.map((_, k) => k).filter((k) => data.runs[k].heat);
+  byId("heat-run").value = mapped.reduce((best, k) => standing[data.runs[k].group] > standing[data.runs[best].group] ? k : best);
   byId("heat-run").addEventListener("change", selectHeat);
   byId("heat-order").addEventListener("change", () => { cursor = null; redrawHeat(); });
   const point = (event) => {

@@ -55,6 +55,7 @@ def _run(run: RunData, group: int, step: int) -> dict[str, Any]:
     return {
         "group": group,
         "seed": run.seed,
+        "attacked": run.attacked,
         "rounds": [r.round for r in run.rounds],
         "metrics": metrics,
         "heat": _heat(run, step),

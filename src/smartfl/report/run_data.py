@@ -30,6 +30,7 @@ class RoundData:
     dropped: tuple[tuple[int, str], ...]
     info: Mapping[str, float]
     events: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> RoundData:
@@ -43,6 +44,7 @@ class RoundData:
             dropped=tuple((int(d["id"]), str(d["reason"])) for d in line.get("dropped") or ()),
             info=_numbers(line.get("info")),
             events=tuple(e if isinstance(e, str) else json.dumps(e) for e in line.get("events") or ()),
+            warnings=tuple(map(str, line.get("warnings") or ())),
         )
 
 
@@ -82,6 +84,7 @@ class RunData:
     environment  environment.json, empty where there is none
     rounds       by round, ascending; a round written twice counts once, as written last
     weights      by round, ascending; empty where there is no coefficients.jsonl
+    called       the name a study gives to the run's method and setting; empty outside of studies
     """
 
     path: Path
@@ -89,6 +92,7 @@ class RunData:
     environment: Mapping[str, Any]
     rounds: tuple[RoundData, ...]
     weights: tuple[RoundWeights, ...]
+    called: str = ""
 
     @classmethod
     def read(cls, path: str | Path) -> RunData:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from smartfl.report.grouping import Group, settings
+from smartfl.report.grouping import Group
 from smartfl.report.naming import attack_label, flatten, shown
 from smartfl.report.run_data import RunData
 from smartfl.report.spread import Spread
@@ -22,18 +22,23 @@ def title(names: Sequence[str]) -> str:
 def headline(groups: Sequence[Group]) -> str:
     """Who came first by the mean of the last ten rounds, by how much, and what attackers were given.
 
-    Methods that met different data, attacks or models are counted, not ranked.
+    Methods that met different data, attacks or models are counted, not ranked; those in progress are ranked only where
+    none has finished.
     """
-    ranked = [(s.mean, g) for g in groups if (s := Spread.of(run.last_ten for run in g.runs)) is not None]
-    ranked.sort(key=lambda pair: -pair[0])
-    if not ranked:
+    recorded = [(s.mean, g) for g in groups if (s := Spread.of(run.last_ten for run in g.runs)) is not None]
+    if not recorded:
         return "No round has been recorded yet."
-    if len(scenes(groups)) > 1:
-        return f"{len(groups)} methods and settings side by side; what differs between them is in their names."
+    if len({group.scene for group in groups}) > 1:
+        return (
+            f"{len(groups)} methods and settings side by side, not ranked: names tell them apart, and Configuration"
+            " below has all that differs."
+        )
+    ranked = [(mean, g) for mean, g in recorded if g.finished] or recorded
+    ranked.sort(key=lambda pair: -pair[0])
     mean, first = ranked[0]
-    said = f"{first.label} ends at {mean:.1%} accuracy"
+    said = f"{first.label} {'ends' if first.finished else 'stands'} at {mean:.1%} accuracy"
     if len(ranked) > 1:
-        said += f", {100 * (mean - ranked[1][0]):.1f} points above {ranked[1][1].label}"
+        said += f", {_ahead(100 * (mean - ranked[1][0]))} {ranked[1][1].label}"
     said += " (mean of the last ten rounds)."
     given = Spread.of(run.malicious_mass for run in first.runs)
     equal = Spread.of(run.uniform_mass for run in first.runs)
@@ -42,18 +47,16 @@ def headline(groups: Sequence[Group]) -> str:
     return said
 
 
-def scenes(groups: Sequence[Group]) -> set[tuple[tuple[str, str], ...]]:
-    """The distinct settings outside the aggregator's own table."""
-    return {
-        tuple(sorted((k, v) for k, v in settings(g.runs[0]).items() if not k.startswith("aggregator."))) for g in groups
-    }
+def _ahead(points: float) -> str:
+    """A lead in percentage points; one that would print as 0.0 is none."""
+    return "level with" if points < 0.05 else f"{points:.1f} points above"
 
 
 def facts(runs: Sequence[RunData]) -> list[tuple[str, str]]:
     """The scene as a few titled values; a fact that differs between runs lists all its values."""
     tables = [dict(flatten(run.experiment)) for run in runs]
     found = [
-        ("Data", _each(_data(t) for t in tables)),
+        ("Data", _each(_data(tables))),
         ("Model", _each(_model(t) for t in tables)),
         ("Clients", _each(_clients(t) for t in tables)),
         ("Attack", _each(attack_label(run.experiment.get("attack", {})) or "none" for run in runs)),
@@ -67,9 +70,14 @@ def _each(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(text for text in texts if text))
 
 
-def _data(t: dict[str, object]) -> str:
-    alpha = f" α {shown(t['data.alpha'])}" if "data.alpha" in t else ""
-    return f"{t.get('data.dataset', '')} · {t.get('data.partition', '')}{alpha}".strip(" ·")
+def _data(tables: Iterable[dict[str, object]]) -> list[str]:
+    """``digits · feddf α 0.01, 1``: each dataset and partition once, with its concentrations."""
+    found: dict[str, dict[str, None]] = {}
+    for t in tables:
+        alphas = found.setdefault(f"{t.get('data.dataset', '')} · {t.get('data.partition', '')}".strip(" ·"), {})
+        if "data.alpha" in t:
+            alphas[shown(t["data.alpha"])] = None
+    return [f"{name} α\u00a0{', '.join(alphas)}" if alphas else name for name, alphas in found.items()]
 
 
 def _model(t: dict[str, object]) -> str:

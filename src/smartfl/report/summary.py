@@ -49,14 +49,20 @@ COLUMNS = (
 class SummaryRow:
     """A method's numbers in the order of ``COLUMNS``."""
 
-    method: str
-    runs: tuple[RunData, ...]
+    group: Group
     values: tuple[Spread | None, ...]
 
     @classmethod
     def of(cls, group: Group) -> SummaryRow:
-        values = tuple(Spread.of(column.value(run) for run in group.runs) for column in COLUMNS)
-        return cls(group.label, group.runs, values)
+        return cls(group, tuple(Spread.of(column.value(run) for run in group.runs) for column in COLUMNS))
+
+    @property
+    def method(self) -> str:
+        return self.group.label
+
+    @property
+    def runs(self) -> tuple[RunData, ...]:
+        return self.group.runs
 
     @property
     def note(self) -> str:
@@ -75,12 +81,25 @@ class SummaryTable:
     rows: tuple[SummaryRow, ...]
 
     def is_best(self, row: SummaryRow, column: int) -> bool:
-        """Whether a row holds the best value as printed; where all are equal, none is best."""
+        """Whether a row holds the best value, as printed, of the finished methods that met the same scene.
+
+        Where all are equal, none is best.
+        """
         kind, mine = COLUMNS[column], row.values[column]
-        found = {kind.printed(spread) for r in self.rows if (spread := r.values[column]) is not None}
-        if mine is None or len(found) < 2:
+        if mine is None or not row.group.finished:
+            return False
+        rivals = [r for r in self.rows if r.group.finished and r.group.scene == row.group.scene]
+        found = {kind.printed(spread) for r in rivals if (spread := r.values[column]) is not None}
+        if len(found) < 2:
             return False
         return kind.printed(mine) == (max(found) if kind.higher_is_better else min(found))
+
+    @property
+    def legend(self) -> str:
+        """What the mark of the best means in this table."""
+        several = " among methods in the same setting" if len({row.group.scene for row in self.rows}) > 1 else ""
+        going = "" if all(row.group.finished for row in self.rows) else "; a method in progress gets none"
+        return f"the best of a column{several}{going}"
 
     def markdown(self) -> str:
         """A GitHub table, the best of each column in bold."""
@@ -98,23 +117,30 @@ class SummaryTable:
         return "\n".join(lines) + "\n"
 
     def rich(self) -> Table:
-        """The same for a terminal of 80 columns."""
-        notes = {row.note for row in self.rows}
+        """The same for a terminal of 80 columns, which has no room for one on seeds: those are told below."""
         table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left")
         table.add_column("Method", overflow="fold", min_width=12)
         for column in COLUMNS:
             table.add_column(column.title.replace(" weight", "\nweight"), justify="right", no_wrap=True)
-        if len(notes) > 1:
-            table.add_column("Runs")
-        else:
-            table.caption = Text(", ".join(notes), style="dim")
         for row in self.rows:
             cells = [
                 Text(column.text(spread), no_wrap=True, style="bold green" if self.is_best(row, k) else "")
                 for k, (column, spread) in enumerate(zip(COLUMNS, row.values, strict=True))
             ]
-            table.add_row(Text(row.method), *cells, *([Text(row.note, style="dim")] if len(notes) > 1 else []))
+            table.add_row(Text(row.method), *cells)
+        table.caption = Text("\n".join(self._notes()), style="dim")
         return table
+
+    def _notes(self) -> list[str]:
+        """The rows' notes, each once with its methods; the commonest stands for all that are not named."""
+        methods: dict[str, list[str]] = {}
+        for row in self.rows:
+            methods.setdefault(row.note, []).append(row.method)
+        if len(methods) < 2:
+            return list(methods)
+        usual = max(methods, key=lambda note: len(methods[note]))
+        others = [f"{', '.join(names)}: {note}" for note, names in methods.items() if note != usual]
+        return [*others, f"{'all others' if len(methods[usual]) > 1 else methods[usual][0]}: {usual}"]
 
 
 def summary_table(runs: Iterable[RunData]) -> SummaryTable:

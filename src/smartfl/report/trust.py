@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -18,6 +18,8 @@ class Trust:
     covered    of the evaluated rounds, how many had the test accuracy inside the interval
     effective  effective number of clients 1/Σp², mean of the last ten rounds; "–" for rules without weights
     screened   share of the clients that screening refused, mean over the rounds
+    suspects   clients of a round against whom past rounds hold more than ½, mean of the last ten rounds
+    warnings   each once, with the first round that has it
     """
 
     label: str
@@ -26,27 +28,42 @@ class Trust:
     covered: str
     effective: str
     screened: str
+    suspects: str
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, label: str, run: RunData) -> Trust:
         judged = [r for r in run.rounds if "proxy_accuracy_low" in r.info]
         inside = [_inside(r) for r in judged if r.accuracy is not None]
         last = judged[-1] if judged else None
-        effective = _mean([r.info["effective_clients"] for r in run.rounds if "effective_clients" in r.info][-LAST:])
-        screened = _mean([r.info["screened_share"] for r in run.rounds if "screened_share" in r.info])
+        first: dict[str, int] = {}
+        for r in run.rounds:
+            for text in r.warnings:
+                first.setdefault(text, r.round)
         return cls(
             label=label,
             proxy="–" if last is None else _interval(last),
             test="–" if last is None or last.accuracy is None else f"{last.accuracy:.1%}",
             covered=f"{sum(inside)} of {len(inside)}" if inside else "–",
-            effective="–" if effective is None else f"{effective:.1f}",
-            screened="–" if screened is None else f"{screened:.1%}",
+            effective=_mean(run, "effective_clients", "{:.1f}", LAST),
+            screened=_mean(run, "screened_share", "{:.1%}"),
+            suspects=_mean(run, "mistrusted", "{:.1f}", LAST),
+            warnings=tuple(f"{text} (round {t})" for text, t in first.items()),
         )
 
     @property
     def said(self) -> bool:
         """Whether there is anything to show: records of older versions have none of it."""
-        return (self.proxy, self.effective, self.screened) != ("–", "–", "–")
+        return bool(self.warnings) or (self.proxy, self.effective, self.screened) != ("–", "–", "–")
+
+
+def warnings(lines: Iterable[Trust]) -> list[tuple[str, list[str]]]:
+    """Each warning once, with the runs that have it."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        for text in line.warnings:
+            found.setdefault(text, []).append(line.label)
+    return list(found.items())
 
 
 def _inside(r: RoundData) -> bool:
@@ -59,5 +76,7 @@ def _interval(r: RoundData) -> str:
     return f"{r.info['proxy_accuracy']:.1%} ({100 * low:.1f}–{100 * high:.1f})"
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None
+def _mean(run: RunData, key: str, form: str, last: int = 0) -> str:
+    """The mean over the rounds that have it, or over the ``last`` of them."""
+    values = [r.info[key] for r in run.rounds if key in r.info][-last:]
+    return form.format(fmean(values)) if values else "–"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +38,9 @@ MetricOption = Annotated[str | None, typer.Option(help="converged, maximum, fina
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="see smartfl list presets, or a .toml")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="as for smartfl table; --status alone shows all")
+    ] = None,
     status: Annotated[bool, typer.Option("--status", help="show what is done, run nothing")] = False,
     only: Only = None,
     where: Where = None,
@@ -60,16 +63,17 @@ def reproduce(
     if status:
         from smartfl.reproduce.status import status_text
 
-        names = [name] if name else study_names()
-        studies = [read_study(each) for each in names]
-        wanted = [_selection(study, only, where, seeds, rounds, set_, tuned) for study in studies]
-        requests = [Request(*each, out, stores) for each in zip(studies, wanted, strict=True)]
+        studies = [read_study(each) for each in ([name] if name else study_names())]
+        if name is None and only is not None:  # of all studies, those that have these methods
+            studies = [study for study in studies if not set(_methods(study, only)) - study.methods.keys()]
+        wanted = [select(study, only, where, seeds, rounds, set_, tuned) for study in studies]
+        requests = [Request(*each, out, stores or (store_of(None),)) for each in zip(studies, wanted, strict=True)]
         print(status_text([request.plan() for request in requests]), end="")
         return
     if name is None:
         raise UserError(f"NAME is missing; accepted: {', '.join(study_names())}, or a .toml file")
     study = read_study(name)
-    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, stores)
+    request = Request(study, select(study, only, where, seeds, rounds, set_, tuned), out, stores)
     _print_table(_run(request, jobs, device, ray, export), "text")
 
 
@@ -77,6 +81,9 @@ def table(
     name: NameArgument,
     format_: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
     metric: MetricOption = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="ROUND,…", help="our test accuracy after these rounds, e.g. 10,50,200")
+    ] = None,
     only: Only = None,
     where: Where = None,
     seeds: Seeds = None,
@@ -89,9 +96,12 @@ def table(
     """Print the paper's numbers beside ours: mean ± std over seeds, the best marked, cells not run shown as such."""
     from smartfl.experiment.presets import read_study
 
+    wanted = _rounds(at)
+    if wanted and metric is not None:
+        raise UserError("--at shows the test accuracy: leave out --metric")
     study = read_study(name)
-    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (_store(results),))
-    _print_table(request.plan(), format_, metric)
+    request = Request(study, select(study, only, where, seeds, rounds, set_, tuned), out, (store_of(results),))
+    _print_table(request.plan(), format_, metric, wanted)
 
 
 def figure(
@@ -113,10 +123,11 @@ def figure(
     from smartfl.experiment.presets import read_study
     from smartfl.reproduce.figures import draw_study
 
-    study, stem = read_study(name), Path(name).stem
+    study = read_study(name)
+    stem = Path(name).stem if name.endswith(".toml") else study.name
     if kind is not None:
         study, stem = study.drawn_as(kind), f"{stem}-{kind}"
-    request = Request(study, _selection(study, only, where, seeds, rounds, set_, tuned), out, (_store(results),))
+    request = Request(study, select(study, only, where, seeds, rounds, set_, tuned), out, (store_of(results),))
     plan = request.plan()
     for suffix in (".png", ".svg"):
         print(draw_study(plan, to / f"{stem}{suffix}"))
@@ -131,6 +142,9 @@ def tune(
     set_: Settings = None,
     record: Annotated[Path, typer.Option(help="file to add the choice to")] = Path("tuned.toml"),
     out: Out = Path("runs/tune"),
+    export: Annotated[
+        Path | None, typer.Option(help="copy finished candidates there, small enough for git; they are not run again")
+    ] = None,
     jobs: Jobs = None,
     device: Device = "cpu",
     ray: Ray = False,
@@ -141,13 +155,16 @@ def tune(
     from smartfl.reproduce.tuning import record as write_record
 
     study = read_study(name)
-    grid = candidates(study, method, seed)
-    request = Request(grid, _selection(grid, None, where, 1, rounds, set_, None), out, ())
-    plan = _run(request, jobs, device, ray, None)
+    grid = candidates(study, method, seed, set_ or ())
+    stores = () if export is None else (export,)
+    request = Request(grid, select(grid, None, where, 1, rounds, set_, None), out, stores)
+    plan = _run(request, jobs, device, ray, export)
     _print_table(plan, "text")
     choice = choose(plan, study, method, _where(where))
     write_record(choice, record)
     print(f"chosen: {choice.settings}, accuracy {choice.accuracy:.4f}\n{record}")
+    again = "".join(f" --set {shlex.quote(text)}" for text in set_ or ())
+    print(f"use it: smartfl reproduce {shlex.quote(name)}{again} --tuned {shlex.quote(str(record))}")
 
 
 @dataclass(frozen=True)
@@ -191,7 +208,7 @@ def _run(request: Request, jobs: int | None, device: str, ray: bool, export: Pat
     return plan
 
 
-def _selection(
+def select(
     study: Study,
     only: str | None,
     where: Sequence[str] | None,
@@ -202,7 +219,7 @@ def _selection(
 ) -> Selection:
     """The options that say which part of a study is meant."""
     from smartfl.experiment.study import Selection, flat
-    from smartfl.reproduce.tuning import read_choices
+    from smartfl.reproduce.tuning import read_choices, with_choices
 
     for key in (text.partition("=")[0].strip() for text in settings or ()):
         if key in study.axes:
@@ -212,29 +229,31 @@ def _selection(
                 raise UserError(
                     f"--set {key}: the axis {axis} of {study.name} sets it; --where {axis}=LABEL keeps a point"
                 )
-    choices = [c for c in read_choices(tuned) if c.study == study.name]
-    return Selection(
-        only=_names(only),
+    selection = Selection(
+        only=_methods(study, only),
         where=_where(where),
         seeds=seeds,
         rounds=rounds,
         settings=tuple(settings or ()),
-        tuned=tuple((c.method, c.where, c.settings) for c in choices),
     )
+    return with_choices(selection, study, read_choices(tuned))
 
 
-def _store(results: Path | None) -> Path:
+def store_of(results: Path | None) -> Path:
     """The directory of committed records: one that is named must be there, ``results`` need not."""
     if results is not None and not results.is_dir():
         raise UserError(f"--results = '{results}' is not a directory")
     return results or Path("results")
 
 
-def _names(only: str | None) -> tuple[str, ...]:
+def _methods(study: Study, only: str | None) -> tuple[str, ...]:
+    """The methods that ``only`` names by key or by label, in any case; unknown ones as they are."""
     names = tuple(name.strip() for name in (only or "").split(",") if name.strip())
     if only is not None and not names:
         raise UserError("--only needs at least one method")
-    return names
+    keys = {method.label.lower(): key for key, method in study.methods.items()}
+    keys |= {key.lower(): key for key in study.methods}
+    return tuple(keys.get(name.lower(), name) for name in names)
 
 
 def _where(where: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
@@ -248,7 +267,15 @@ def _where(where: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
     return wanted
 
 
-def _print_table(plan: Plan, form: str, metric: str | None = None) -> None:
+def _rounds(at: str | None) -> tuple[int, ...]:
+    try:
+        return () if at is None else tuple(int(text) for text in at.split(","))
+    except ValueError as error:
+        raise UserError(f"--at takes ROUND,…, for example 10,50,200, got '{at}'") from error
+
+
+def _print_table(plan: Plan, form: str, metric: str | None = None, at: Sequence[int] = ()) -> None:
+    from smartfl.reproduce.by_round import by_round
     from smartfl.reproduce.formats import render
     from smartfl.reproduce.metrics import TITLES
     from smartfl.reproduce.table import compare
@@ -257,4 +284,4 @@ def _print_table(plan: Plan, form: str, metric: str | None = None) -> None:
         raise UserError(f"--metric = {metric!r}: accepted are {', '.join(TITLES)}")
     if metric == "rounds" and not any(run.trial.target for run in plan.runs):
         raise UserError(f"--metric = 'rounds': {plan.study.name} has no target accuracies; table3 has")
-    print(render(compare(plan, metric), form), end="")
+    print(render(by_round(plan, at) if at else compare(plan, metric), form), end="")

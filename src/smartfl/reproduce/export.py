@@ -57,7 +57,7 @@ def _copy(source: Path, target: Path, coefficients: bool) -> None:
     if coefficients and (source / "coefficients.jsonl").exists():
         write_text(target / "coefficients.jsonl", _compact(read_lines(source / "coefficients.jsonl")))
     run = RunData.read(source)
-    result = {"final": run.final, "best": run.best, "last_ten": run.last_ten, "rounds": run.planned_rounds}
+    result = {"final": run.final, "best": run.best, "last_ten": run.last_ten, "rounds": run.rounds[-1].round}
     write_text(target / "result.json", json.dumps(result, indent=1) + "\n")
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from math import ceil, prod
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 from smartfl.errors import UserError
-from smartfl.experiment.study import Point
-from smartfl.report.figure import COLOURS, FORMATS, MARKERS, Values, curve
-from smartfl.report.run_data import RunData
-from smartfl.report.spread import Spread
-from smartfl.reproduce.metrics import score
-from smartfl.reproduce.plan import Plan
+from smartfl.report.figure import FORMATS
+from smartfl.reproduce.palette import OURS, Look, looks
+from smartfl.reproduce.panels import Line, Panel, panels_of
+from smartfl.reproduce.plan import Plan, Planned
 
-Panel = tuple[str, Callable[[Any], None]]
-PANELS_A_ROW = 4
+PANELS_A_ROW = 5
+INK, FAINT = "#18212b", "#6b747e"
 
 
 def draw_study(plan: Plan, path: Path) -> Path:
@@ -27,27 +28,10 @@ def draw_study(plan: Plan, path: Path) -> Path:
         raise UserError(f"nothing of {plan.study.name} has been run: smartfl reproduce {plan.study.name}")
     try:
         from matplotlib import rc_context
-        from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError('figures need matplotlib: pip install "smartfl[report]"') from error
-    kinds = {"curves": _curves, "weights": _weights, "mass": _mass, "sweep": _sweep, "overfit": _overfit}
-    panels = kinds[plan.study.figure.kind](plan)
-    across = min(PANELS_A_ROW, len(panels))
-    down = -(-len(panels) // across)
     with rc_context({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "smartfl"}):
-        figure = Figure(figsize=(3.6 * across + 0.4, 2.9 * down + 0.9), layout="constrained")
-        grid = figure.subplots(down, across, squeeze=False)
-        axes = [ax for row in grid for ax in row]
-        for ax, (title, draw) in zip(axes, panels, strict=False):
-            draw(ax)
-            ax.set_title(title, fontsize=9)
-            ax.grid(color="#e9edf1")
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
-        for ax in axes[len(panels) :]:
-            ax.set_visible(False)
-        figure.suptitle(fill(plan.study.title, 50 * across), fontsize=10)  # one panel is narrower than most titles
-        _legend(figure, axes)
+        figure = figure_of(plan)
         stamp = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,146 +41,140 @@ def draw_study(plan: Plan, path: Path) -> Path:
     return path
 
 
-def mean_malicious_weight(run: RunData) -> list[tuple[int, float | None]]:
-    """By round, the mean coefficient of the compromised clients of the cohort; rules without coefficients have none."""
-    found: list[tuple[int, float | None]] = []
-    for w in run.weights:
-        if w.coefficients is not None and w.malicious:
-            theirs = [c or 0.0 for i, c in zip(w.ids, w.coefficients, strict=True) if i in w.malicious]
-            if theirs:
-                found.append((w.round, sum(theirs) / len(theirs)))
-    return found
+def figure_of(plan: Plan) -> Any:
+    """The picture, a matplotlib figure; rows in which nothing was run are low."""
+    from matplotlib.figure import Figure
+
+    blocks = blocks_of(panels_of(plan))
+    longest = max(map(len, blocks))
+    across = ceil(longest / ceil(longest / PANELS_A_ROW))
+    rows = [block[k : k + across] for block in blocks for k in range(0, len(block), across)]
+    heights = [2.9 if any(panel.lines for panel in row) else 1.0 for row in rows]
+    width = 3.6 * across + 0.4
+    below = 0.2 * ceil(len(plan.methods) / _entries_a_row(width))
+    figure = Figure(figsize=(width, sum(heights) + below + 0.8), layout="constrained")
+    grid = figure.subplots(len(rows), across, squeeze=False, height_ratios=heights)
+    drawn = []
+    for axes, row in zip(grid, rows, strict=True):
+        for ax in axes[len(row) :]:
+            ax.set_visible(False)
+        drawn += list(zip(axes, row, strict=False))
+    style = looks(plan.study.methods)
+    for ax, panel in drawn:
+        _panel(ax, panel, plan, style)
+    for block in blocks:
+        _share([ax for ax, panel in drawn if panel in block and panel.lines and panel.shared])
+    figure.suptitle(fill(plan.study.title, 50 * across), fontsize=10)  # one panel is narrower than most titles
+    _legend(figure, [ax for ax, _ in drawn], plan, [line for _, panel in drawn for line in panel.lines])
+    return figure
 
 
-def _accuracy(run: RunData) -> list[tuple[int, float | None]]:
-    return [(r.round, None if r.accuracy is None else 100 * r.accuracy) for r in run.rounds]
+def blocks_of(panels: Sequence[Panel]) -> list[list[Panel]]:
+    """Panels that belong side by side: those of one value of the leading axis, or of several, if that is too many.
+
+    Trailing axes are taken together as long as they fit into a row; an axis with one value does not count.
+    """
+    sizes = [len(set(labels)) for labels in zip(*(panel.labels for panel in panels), strict=True)]
+    varying = [axis for axis, size in enumerate(sizes) if size > 1]
+    outer, inner = varying[:-1], varying[-1:]
+    while len(outer) > 1 and prod(sizes[axis] for axis in (outer[-1], *inner)) <= PANELS_A_ROW:
+        inner.insert(0, outer.pop())
+    return [list(block) for _, block in groupby(panels, lambda panel: [panel.labels[axis] for axis in outer])]
 
 
-def _share_of_attackers(run: RunData) -> list[tuple[int, float | None]]:
-    return [(r.round, 100 * r.malicious_mass) for r in run.rounds if r.malicious_mass is not None and run.attacked]
+def footnote(lines: Sequence[Line], names: Mapping[str, str]) -> str:
+    """How many seeds a mean is of, and which of the runs shown have fewer rounds than planned."""
+    counts = {n for line in lines for n in Counter(run.trial.column for run in line.runs).values()}
+    low, high = min(counts), max(counts)
+    seeds = "one seed" if high == 1 else f"mean of {high} seeds" if low == high else f"mean of {low} to {high} seeds"
+    said = [seeds if high == 1 else f"{seeds}, band ± one standard deviation"]
+    if cut := {run.path: run for line in lines for run in line.runs if not run.finished}:
+        ends = [f"{name} at {_ends(own)}" for key, name in names.items() if (own := _of(key, cut.values()))]
+        said.append(f"some runs end early: {', '.join(ends)}")
+    return "; ".join(said)
 
 
-def _proxy_accuracy(run: RunData) -> list[tuple[int, float | None]]:
-    return [(r.round, 100 * a) for r in run.rounds if (a := r.info.get("proxy_accuracy")) is not None]
+def _of(method: str, runs: Iterable[Planned]) -> list[Planned]:
+    return [run for run in runs if run.trial.method == method]
 
 
-def _runs(plan: Plan, method: str, column: tuple[Point, ...]) -> list[RunData]:
-    return [p.found.run for p in plan.cell(method, column) if p.found is not None and p.done]
+def _ends(runs: Sequence[Planned]) -> str:
+    """``90 to 105 of 200``"""
+    found = []
+    for wanted in sorted({run.experiment.rounds for run in runs}):
+        done = [run.done for run in runs if run.experiment.rounds == wanted]
+        span = f"{min(done)}" if min(done) == max(done) else f"{min(done)} to {max(done)}"
+        found.append(f"{span} of {wanted}")
+    return " and ".join(found)
 
 
-def _title(column: Iterable[Point]) -> str:
-    return " · ".join(point.label for point in column)
-
-
-def _curves(plan: Plan) -> list[Panel]:
-    return [(_title(column), _lines(plan, column, _accuracy, "Test accuracy (%)")) for column in plan.columns]
-
-
-def _overfit(plan: Plan) -> list[Panel]:
-    panels: list[Panel] = []
-    for column in plan.columns:
-        for name, values in (("proxy data", _proxy_accuracy), ("test data", _accuracy)):
-            panels.append(
-                (" · ".join([*(p.label for p in column), name]), _lines(plan, column, values, "Accuracy (%)"))
-            )
-    return panels
-
-
-def _mass(plan: Plan) -> list[Panel]:
-    """The weight of all attackers together; columns without attack and rules without weights have none."""
-    columns = [c for c in plan.columns if any(r.attacked for m in plan.methods for r in _runs(plan, m, c))]
-    if not columns:
-        raise UserError(f"no run of {plan.study.name} has attackers whose weight could be drawn")
-    return [
-        (_title(column), _lines(plan, column, _share_of_attackers, "Weight on attackers (%)")) for column in columns
-    ]
-
-
-def _weights(plan: Plan) -> list[Panel]:
-    if not any(p.found is not None and p.found.run.weights for p in plan.runs):
-        raise UserError(f"{plan.study.name} is drawn from coefficients.jsonl, which none of its records has")
-    panels: list[Panel] = []
-    for column in plan.columns:
-        cohort = next(p.experiment.cohort_size for p in plan.runs if p.trial.points == column)
-        inner = _lines(plan, column, mean_malicious_weight, "Mean weight of a poisoned client")
-
-        def draw(ax: Any, inner: Callable[[Any], None] = inner, cohort: int = cohort) -> None:
-            inner(ax)
-            ax.axhline(1 / cohort, color="#18212b", ls=(0, (4, 3)), lw=1.2, label="equal weights")
-
-        panels.append((_title(column), draw))
-    return panels
-
-
-def _lines(plan: Plan, column: tuple[Point, ...], values: Values, ylabel: str) -> Callable[[Any], None]:
-    """Curves by round, a method each."""
-
-    def draw(ax: Any) -> None:
-        for method in plan.methods:
-            points = curve(_runs(plan, method, column), values)
-            if points:
-                _line(ax, plan, method, [float(r) for r, _ in points], [s for _, s in points])
-        ax.set(xlabel="Round", ylabel=ylabel)
+def _panel(ax: Any, panel: Panel, plan: Plan, style: Mapping[str, Look]) -> None:
+    ax.set_title(" · ".join(panel.labels), fontsize=9)
+    if not panel.lines:
+        ax.text(0.5, 0.5, "not recorded" if panel.begun else "not run", color=FAINT, ha="center", va="center",
+                transform=ax.transAxes)  # fmt: skip
+        ax.set(xticks=[], yticks=[], facecolor="#f5f7f9")
+        ax.spines[:].set_visible(False)
+        return
+    for line in panel.lines:
+        _line(ax, line, plan, style[line.method])
+    if panel.level is not None:
+        ax.axhline(panel.level, color=INK, ls=(0, (4, 3)), lw=1.2, label="equal weights")
+    ax.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
+    if panel.ticks:
+        if panel.log:
+            ax.set_xscale("log", base=2)
+        ax.set_xticks(panel.ticks, [f"{x:g}" for x in panel.ticks])
+        ax.minorticks_off()
+    else:
         ax.set_ylim(bottom=0)
-
-    return draw
-
-
-def _sweep(plan: Plan) -> list[Panel]:
-    """Accuracy against the values of one axis; a method that was run at one value only is a level."""
-    study = plan.study
-    if study.figure.x is None:
-        raise UserError(f"{study.name}: figure.x must name the axis of a sweep")
-    place = list(study.axes).index(study.figure.x)
-    groups: dict[tuple[str, ...], list[tuple[Point, ...]]] = {}
-    for column in plan.columns:
-        groups.setdefault(tuple(p.label for k, p in enumerate(column) if k != place), []).append(column)
-
-    def panel(columns: Sequence[tuple[Point, ...]]) -> Callable[[Any], None]:
-        def draw(ax: Any) -> None:
-            for method in plan.methods:
-                found = [
-                    (float(column[place].value), scored.spread)
-                    for column in columns
-                    if (scored := score(_runs(plan, method, column), study.metric, None))
-                ]
-                planned = sum(bool(plan.cell(method, column)) for column in columns)
-                if found and planned == 1 < len(columns):
-                    ends = [float(column[place].value) for column in columns]
-                    found = [(x, found[0][1]) for x in (min(ends), max(ends))]
-                if found:
-                    _line(ax, plan, method, [x for x, _ in found], [s for _, s in found])
-            ax.set(xlabel=study.figure.xlabel or study.figure.x, ylabel="Test accuracy (%)")
-            if study.figure.log:
-                ax.set_xscale("log", base=2)
-                ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-
-        return draw
-
-    return [(" · ".join(shared), panel(columns)) for shared, columns in groups.items()]
+    ax.grid(color="#e9edf1")
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
-def _line(ax: Any, plan: Plan, method: str, xs: Sequence[float], spreads: Sequence[Spread]) -> None:
-    """A method's line; colours count from the last method, which is ours, so that it looks the same in every figure."""
-    methods = list(plan.study.methods)
-    k = len(methods) - 1 - methods.index(method)
-    colour, every = COLOURS[k % len(COLOURS)], max(1, len(xs) // 6)
-    style = "-" if k < len(COLOURS) else "--"
-    label, mean = plan.study.methods[method].label, [s.mean for s in spreads]
+def _line(ax: Any, line: Line, plan: Plan, look: Look) -> None:
+    """Later methods above earlier ones and ours above all; markers are staggered, since many lines coincide."""
+    k, count, every = plan.methods.index(line.method), len(plan.methods), max(1, len(line.xs) // 6)
+    ours = line.method == OURS
     ax.plot(
-        xs, mean, color=colour, ls=style, label=label, lw=1.5 if k else 2.2, zorder=3 - k / 100,
-        marker=MARKERS[k % len(MARKERS)], markersize=4, markevery=(k * 2 % every, every),
+        line.xs, [s.mean for s in line.spreads], color=look.hex, ls=look.dash, marker=look.marker,
+        label=plan.study.methods[line.method].label, lw=2.4 if ours else 1.4, markersize=look.size,
+        markeredgecolor="white", markeredgewidth=0.4, markevery=(k * every // count, every),
+        zorder=4 if ours else 3 + k / count,
     )  # fmt: skip
-    if any(s.std is not None for s in spreads):
-        low, high = ([min(100.0, max(0.0, s.mean + sign * (s.std or 0))) for s in spreads] for sign in (-1, 1))
-        ax.fill_between(xs, low, high, color=colour, alpha=0.14, lw=0)
+    if any(s.std is not None for s in line.spreads):
+        low, high = ([min(100.0, max(0.0, s.mean + sign * (s.std or 0))) for s in line.spreads] for sign in (-1, 1))
+        ax.fill_between(line.xs, low, high, color=look.hex, alpha=0.14, lw=0)
 
 
-def _legend(figure: Any, axes: Sequence[Any]) -> None:
-    """Each label once, below all panels."""
+def _share(axes: Sequence[Any]) -> None:
+    """One scale for all."""
+    limits = [ax.get_ylim() for ax in axes]
+    for ax in axes:
+        ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
+def _entries_a_row(width: float) -> int:
+    return max(2, int(width / 1.9))
+
+
+def _legend(figure: Any, axes: Iterable[Any], plan: Plan, lines: Sequence[Line]) -> None:
+    """Each label once, in the study's order, below all panels, under a line on what the means are of."""
+    if not lines:
+        return
     found: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    columns = min(len(found), max(2, int(figure.get_figwidth() / 1.7)))
-    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, frameon=False)
+    names = {key: plan.study.methods[key].label for key in plan.methods}
+    order = [*names.values(), *found]
+    labels = sorted(found, key=order.index)
+    width = figure.get_figwidth()
+    down = ceil(len(labels) / _entries_a_row(width))
+    legend = figure.legend(
+        [found[label] for label in labels], labels, loc="outside lower center", frameon=False, handlelength=3.2,
+        ncols=ceil(len(labels) / down), title=fill(footnote(lines, names), int(14 * width)),
+        title_fontsize=7.5,
+    )  # fmt: skip
+    legend.get_title().set(color=FAINT, ha="center")

@@ -71,6 +71,22 @@ class Ledger:
         same = [e.path for e in entries if e.experiment.rounds == experiment.rounds and inside in e.path.parents]
         return same[0] if same else None
 
+    def beginning(self, experiment: Experiment, root: Path) -> Path | None:
+        """The directory under ``root`` of the same experiment with fewer rounds that can be gone on from furthest.
+
+        The last round of a run is evaluated in any case; where the longer run would not evaluate it, it does not count.
+        """
+        inside = root.resolve()
+        shorter = [
+            entry
+            for entry in self._entries.get(trajectory(experiment), ())
+            if entry.experiment.rounds < experiment.rounds
+            and inside in entry.path.parents
+            and any((entry.path / "checkpoints").glob("round-*.json"))
+            and (entry.experiment.rounds % experiment.evaluate_every == 0 or not entry.run.finished)
+        ]
+        return max(shorter, key=lambda entry: len(entry.run.rounds)).path if shorter else None
+
 
 def run_directories(root: Path) -> Iterator[Path]:
     """Every directory under ``root`` that holds an experiment.toml; nothing below one is looked at."""

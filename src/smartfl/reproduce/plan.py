@@ -18,12 +18,16 @@ from smartfl.runs.grid import Cell
 
 @dataclass(frozen=True)
 class Planned:
-    """A trial, its complete experiment, its run directory, and the records that exist of it."""
+    """A trial, its complete experiment, its run directory, and the records that exist of it.
+
+    ``beginning`` is the directory of a run with fewer rounds from which one that has not begun can go on.
+    """
 
     trial: Trial
     experiment: Experiment
     path: Path
     found: Found | None
+    beginning: Path | None = None
 
     @property
     def finished(self) -> bool:
@@ -80,8 +84,10 @@ def plan(study: Study, selection: Selection, out: Path, stores: Iterable[Path] =
         if key not in completed:
             completed[key] = complete_experiment(trial.experiment)
         experiment = completed[key].model_copy(update={"seed": trial.experiment.seed})
-        path = ledger.home(experiment, out) or out / f"{experiment.name}-{experiment.digest}"
-        runs.append(Planned(trial, experiment, path, ledger.find(experiment)))
+        home = ledger.home(experiment, out)
+        beginning = ledger.beginning(experiment, out) if home is None else None
+        path = home or out / f"{experiment.name}-{experiment.digest}"
+        runs.append(Planned(trial, experiment, path, ledger.find(experiment), beginning))
     return Plan(study, tuple(runs))
 
 

@@ -1,4 +1,4 @@
-"""Progress over a whole study: a bar on a terminal, a line per finished run elsewhere."""
+"""Progress over a whole study: a bar on a terminal; elsewhere a line per finished run and every few minutes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from smartfl.experiment.schema import Experiment
 from smartfl.reproduce.plan import Plan
 from smartfl.runs.grid import Cell
 
+OFTEN = 300.0  # seconds between lines while no run ends
+
 
 class StudyProgress:
     """Counts rounds of all runs, those of earlier sittings included.
 
     Time left = Σ over open runs of (rounds left) × (seconds a round of the same dataset, models and local work took
-    in this sitting) / (runs side by side); kinds of runs that have not begun are taken to cost the mean.
+    in this sitting) / (runs side by side); kinds of runs that have not begun are taken to cost the mean.  On Ray only
+    the ends of runs are heard of; then it is (rounds left) × (seconds since the start) / (rounds since then).
     """
 
     def __init__(self, plan: Plan, jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,6 +32,8 @@ class StudyProgress:
         self._experiments = {p.path: p.experiment for p in plan.runs}
         self._done = {p.path: p.experiment.rounds if p.finished else p.done for p in plan.runs}
         self._heard: dict[Path, float] = {}
+        self._start = self._told = clock()
+        self._before = sum(self._done.values())
         self._cost: dict[object, tuple[float, int]] = {}
         self._shown = Progress(
             TextColumn("{task.description}"),
@@ -42,6 +47,7 @@ class StudyProgress:
         )
         total = sum(e.rounds for e in self._experiments.values())
         title = f"{plan.study.name}: {len(self._experiments)} runs"
+        self._opening = f"{title}, {self._before:,} of {total:,} rounds done"
         self._task = self._shown.add_task(title, total=total, completed=sum(self._done.values()), note="", left="")
 
     def watch(self, cell: Cell, round: int, accuracy: float | None) -> None:
@@ -55,14 +61,18 @@ class StudyProgress:
         left = self.left
         text = "" if left is None else f"left {duration(left)}"
         self._shown.update(self._task, completed=sum(self._done.values()), note=note, left=text)
-        if self._shown.disable and round >= cell.experiment.rounds:
-            self._tell(note, text)
+        if self._shown.disable and (round >= cell.experiment.rounds or now - self._told >= OFTEN):
+            self._told = now
+            self._tell(note if round >= cell.experiment.rounds else f"{note} at round {round}", text)
 
     @property
     def left(self) -> float | None:
-        """Seconds until everything is done; None as long as no second round was heard of."""
+        """Seconds until everything is done; None as long as no second round and no end was heard of."""
         if not self._cost:
-            return None
+            ended = any(self._done[path] >= self._experiments[path].rounds for path in self._heard)
+            since = sum(self._done.values()) - self._before
+            to_go = sum(e.rounds for e in self._experiments.values()) - sum(self._done.values())
+            return (self._clock() - self._start) * to_go / since if ended and since else None
         mean = sum(s for s, _ in self._cost.values()) / sum(n for _, n in self._cost.values())
         each = {kind: seconds / rounds for kind, (seconds, rounds) in self._cost.items()}
         open_runs = [(e, e.rounds - self._done[p]) for p, e in self._experiments.items() if e.rounds > self._done[p]]
@@ -76,6 +86,8 @@ class StudyProgress:
         )
 
     def __enter__(self) -> Self:
+        if self._shown.disable:
+            print(self._opening, file=sys.stderr, flush=True)
         self._shown.start()
         return self
 

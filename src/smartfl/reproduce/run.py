@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from smartfl.executors.processes import cores
+from smartfl.reproduce.continuation import begin_where
 from smartfl.reproduce.plan import Plan, in_use
 from smartfl.reproduce.progress import StudyProgress, waiting
 from smartfl.runs.grid import Cell, run_grid
@@ -18,6 +19,10 @@ def run_plan(plan: Plan, *, jobs: int | None = None, device: str = "cpu", ray: b
     cells, held = _free(plan.open)
     if not cells:
         return held
+    beginnings = {p.path: p.beginning for p in plan.runs}
+    for cell in cells:
+        if (source := beginnings[cell.path]) is not None and not ray and not in_use(source):
+            begin_where(source, cell)
     side_by_side = min(jobs or cores(), len(cells))
     with StudyProgress(plan, side_by_side) as progress:
         if ray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from smartfl.experiment.study import Metric, Point
@@ -13,6 +14,7 @@ from smartfl.reproduce.paper import paper_result
 from smartfl.reproduce.plan import Plan, Planned
 
 SEPARATOR = " · "
+BY_ROUND = "test accuracy in % after that round, or the last one before it that was evaluated"
 State = Literal["done", "some seeds", "in progress", "not run", "does not apply"]
 
 
@@ -37,10 +39,8 @@ class Entry:
 
     def ours_text(self) -> str:
         """``52.96 ± 1.52``; fewer seeds than planned as ``[1/3]``; unfinished runs as ``@37/200``."""
-        if self.state == "does not apply":
-            return "–"
         if self.ours is None:
-            return "not run"
+            return "not run" if self.state == "not run" else "–"
         if self.ours.missed == self.ours.seeds:
             text = f"not in {self.rounds[1] if self.state != 'in progress' else self.rounds[0]}"
         elif self.ours.missed:
@@ -62,22 +62,39 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Columns side by side; they have their ``depth`` leading axis points in common, which ``shared`` names."""
+
+    shared: str
+    depth: int
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Rows of methods, columns of axis points; ``metric`` is ours, ``paper_metric`` the study's."""
+    """Rows of methods, columns of axis points.
+
+    axes           what the points of a column are of
+    metric         ours
+    paper_metric   the study's
+    by_round       whether the last axis is the round after which the run is looked at; a block for each other point
+    """
 
     name: str
     title: str
     notes: str
     metric: Metric
     paper_metric: Metric
+    axes: tuple[str, ...]
     columns: tuple[tuple[Point, ...], ...]
     rows: tuple[Row, ...]
+    by_round: bool = False
 
     @property
     def subtitle(self) -> str:
         seeds = {e.finished[1] for row in self.rows for e in row.entries if e.finished[1]}
         over = f", mean ± sample std over {max(seeds)} seeds" if seeds and max(seeds) > 1 else ""
-        text = f"ours: {TITLES[self.metric]}{over}"
+        text = f"ours: {BY_ROUND if self.by_round else TITLES[self.metric]}{over}"
         return text if self.metric == self.paper_metric else f"{text}; paper: {TITLES[self.paper_metric]}"
 
     def wins(self, row: Row, column: int, source: Literal["paper", "ours"]) -> bool:
@@ -88,22 +105,24 @@ class Comparison:
             return False
         return mine == (min if self.metric in LOWER_IS_BETTER else max)(found)
 
-    def blocks(self, fits: Callable[[list[str]], bool]) -> list[tuple[str, list[int]]]:
-        """Columns in groups whose titles fit side by side, split along the leading axes: (what is shared, places)."""
+    def blocks(self, fits: Callable[[Block], bool], cut: bool = False) -> list[Block]:
+        """Columns in groups that fit side by side, split along the leading axes.
+
+        Where the last axis alone does not fit, it stays whole, or with ``cut`` is dealt out as evenly as can be.
+        """
         deepest = max(0, len(self.columns[0]) - 1)
-        for depth in range(deepest + 1):
+        for depth in range(deepest if self.by_round else 0, deepest + 1):
             groups: dict[str, list[int]] = {}
             for k, column in enumerate(self.columns):
                 groups.setdefault(SEPARATOR.join(p.label for p in column[:depth]), []).append(k)
-            if all(fits([self.header(k, shared) for k in members]) for shared, members in groups.items()):
-                break
-        return list(groups.items())
+            found = [Block(shared, depth, tuple(members)) for shared, members in groups.items()]
+            if all(map(fits, found)):
+                return found
+        return [part for block in found for part in _parts(block, fits)] if cut else found
 
-    def header(self, column: int, shared: str) -> str:
+    def header(self, column: int, depth: int) -> str:
         """What a column's title says beyond its block's."""
-        labels = [point.label for point in self.columns[column]]
-        rest = labels[len(shared.split(SEPARATOR)) :] if shared else labels
-        return SEPARATOR.join(rest) or "all"
+        return SEPARATOR.join(point.label for point in self.columns[column][depth:]) or "all"
 
 
 def compare(plan: Plan, metric: Metric | None = None) -> Comparison:
@@ -114,13 +133,13 @@ def compare(plan: Plan, metric: Metric | None = None) -> Comparison:
         Row(method, study.methods[method].label, tuple(_entry(plan, method, c, chosen) for c in plan.columns))
         for method in plan.methods
     )
-    return Comparison(study.name, study.title, study.notes, chosen, study.metric, plan.columns, rows)
+    return Comparison(study.name, study.title, study.notes, chosen, study.metric, tuple(study.axes), plan.columns, rows)
 
 
 def _entry(plan: Plan, method: str, column: tuple[Point, ...], metric: Metric) -> Entry:
     runs = plan.cell(method, column)
     digits = 1 if metric == "rounds" else 2
-    if not runs:
+    if not runs or (metric == "mass" and runs[0].experiment.attack.rate == 0):
         return Entry("does not apply", None, None, (0, 0), (0, 0), digits)
     study, target = plan.study, runs[0].trial.target
     name = study.methods[method].paper
@@ -136,7 +155,27 @@ def _entry(plan: Plan, method: str, column: tuple[Point, ...], metric: Metric) -
         state = "in progress"
     found = score([p.found.run for p in begun if p.found is not None], metric, target)
     rounds = min((p.done for p in begun), default=0), runs[0].experiment.rounds
-    return Entry(state if found else "not run", paper, found, (len(finished), len(runs)), rounds, digits)
+    if found is None and begun and metric == "mass":
+        state = "does not apply"  # the median has no weights
+    return Entry(
+        state if found or state == "does not apply" else "not run",
+        paper,
+        found,
+        (len(finished), len(runs)),
+        rounds,
+        digits,
+    )
+
+
+def _parts(block: Block, fits: Callable[[Block], bool]) -> list[Block]:
+    """The block in as few parts as fit, of one column each if nothing does."""
+    size = len(block.places)
+    for count in range(1, size + 1):
+        ends = [size * k // count for k in range(count + 1)]
+        parts = [replace(block, places=block.places[a:b]) for a, b in pairwise(ends)]
+        if all(map(fits, parts)):
+            break
+    return parts
 
 
 def _value(entry: Entry, source: Literal["paper", "ours"]) -> float | None:

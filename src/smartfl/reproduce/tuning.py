@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -14,8 +15,9 @@ import tomli_w
 from pydantic import Field, ValidationError
 
 from smartfl.errors import UserError
-from smartfl.experiment.schema import Table
-from smartfl.experiment.study import Exclusion, Method, Study, check, merged
+from smartfl.experiment.build import complete_experiment
+from smartfl.experiment.schema import Experiment, Table
+from smartfl.experiment.study import Exclusion, Method, Selection, Study, check, flat, merged
 from smartfl.registry import explain
 from smartfl.reproduce.metrics import score
 from smartfl.reproduce.plan import Plan
@@ -32,6 +34,8 @@ GRIDS: dict[str, Mapping[str, tuple[float, ...]]] = {
     "finetune": SERVER,
     "fltrust": SERVER,
 }
+# The tables that make a cell; how long a run is, how often it is evaluated and its seed are no part of it.
+CELL = ("data", "model", "client", "attack", "aggregator")
 
 
 class Budget(Table):
@@ -44,7 +48,12 @@ class Budget(Table):
 
 
 class Choice(Table):
-    """The settings that won, where they apply, and what that rests on."""
+    """The settings that won, where they apply, and what that rests on.
+
+    study, where   what was asked for
+    candidates     all that were tried, in the order of the grid: the accuracy, and dotted settings
+    common, cells  dotted settings of the cells: what all share, and what each has of its own
+    """
 
     study: str
     method: str
@@ -52,6 +61,27 @@ class Choice(Table):
     budget: Budget
     accuracy: float
     settings: dict[str, Any]
+    candidates: tuple[dict[str, int | float], ...]
+    common: dict[str, Any]
+    cells: tuple[dict[str, Any], ...]
+
+    @property
+    def tuned_on(self) -> list[dict[str, Any]]:
+        """The cells, with the defaults of today for settings that did not exist then."""
+        return [cell_of(Experiment.of(nested({**self.common, **cell})), self.settings) for cell in self.cells]
+
+    def replaces(self, earlier: Choice) -> bool:
+        """Whether an earlier choice was made for the same method and the same cells."""
+        ours, theirs = self.tuned_on, earlier.tuned_on
+        same = len(ours) == len(theirs) and all(cell in theirs for cell in ours)
+        return same and self.method == earlier.method
+
+
+def cell_of(experiment: Experiment, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting, written out, that makes the cell of an experiment, without those that were ``chosen``."""
+    tables = complete_experiment(experiment).tables()
+    without = dict(flat(chosen))
+    return {k: v for k, v in flat({name: tables[name] for name in CELL}) if k not in without}
 
 
 class Choices(Table):
@@ -73,50 +103,85 @@ def read_choices(path: Path | None) -> tuple[Choice, ...]:
         raise UserError(f"--tuned = '{path}': {explain(error, '', list(Choice.model_fields))}") from error
 
 
-def candidates(study: Study, method: str, seed: int) -> Study:
-    """The study with the method's candidates in place of its methods, and one seed."""
+def with_choices(selection: Selection, study: Study, choices: Iterable[Choice]) -> Selection:
+    """The selection with the settings chosen for its methods, in the columns of ``study`` whose cells were tuned on.
+
+    A setting of --set that is part of a cell makes it another one.
+    """
+    found: list[tuple[str, Mapping[str, tuple[str, ...]], Mapping[str, Any]]] = []
+    for choice in choices:
+        method = choice.method
+        if method not in study.methods or (selection.only and method not in selection.only):
+            continue
+        cells = choice.tuned_on
+        trials = study.trials(replace(selection, only=(method,), seeds=1))
+        columns = [trial.column for trial in trials if cell_of(trial.experiment, choice.settings) in cells]
+        places = [{axis: (label,) for axis, label in zip(study.axes, column, strict=True)} for column in columns]
+        found += [(method, place, choice.settings) for place in places]
+    return replace(selection, tuned=tuple(found))
+
+
+def candidates(study: Study, method: str, seed: int, settings: Sequence[str] = ()) -> Study:
+    """The study with the method's candidates in place of its methods, and one seed.
+
+    Candidates are evaluated every round, so that the last ten evaluated rounds are the last ten.  ``settings`` are
+    those of --set: what is tuned cannot be set.
+    """
     check([method], [name for name in study.methods if name in GRIDS], "--method")
     grid = GRIDS[method]
+    for key in (text.partition("=")[0].strip() for text in settings):
+        if key in grid or key == "evaluate_every":
+            why = "is tuned" if key in grid else "is 1 in a tuning"
+            raise UserError(f"--set {key}: it {why}, and cannot be set for {method}")
     original = study.methods[method]
     found: dict[str, Method] = {}
     for k, values in enumerate(product(*grid.values())):
-        settings = dict(zip(grid, values, strict=True))
-        label = f"{original.label}, " + ", ".join(f"{key.rpartition('.')[2]} {v:g}" for key, v in settings.items())
-        changes = merged(original.changes, nested(settings))
+        tried = dict(zip(grid, values, strict=True))
+        label = f"{original.label}, " + ", ".join(f"{key.rpartition('.')[2]} {v:g}" for key, v in tried.items())
+        changes = merged(original.changes, {**nested(tried), "evaluate_every": 1})
         found[f"{method}-{k:02d}"] = Method(label=label, **changes)
     exclude = tuple(Exclusion(methods=tuple(found), when=e.when) for e in study.exclude if method in e.methods)
     changed = {"methods": found, "exclude": exclude, "seeds": 1, "base": merged(study.base, {"seed": seed})}
-    title = f"{original.label} for {study.name}"
-    return study.model_copy(update={**changed, "title": title, "paper": None, "metric": "converged"})
+    shown = {"title": f"{original.label} for {study.name}", "paper": None, "metric": "converged", "coefficients": False}
+    return study.model_copy(update={**changed, **shown})
 
 
 def choose(plan: Plan, study: Study, method: str, where: Mapping[str, tuple[str, ...]]) -> Choice:
     """The candidate with the highest accuracy over the last ten rounds, averaged over the columns."""
-    results: dict[str, float] = {}
+    accuracies: dict[str, float] = {}
     for candidate in plan.methods:
         cells = [cell for column in plan.columns if (cell := plan.cell(candidate, column))]
         found = [score([p.found.run for p in cell if p.found and p.finished], "converged", None) for cell in cells]
         if found and all(found):
-            results[candidate] = fmean(s.spread.mean for s in found if s) / 100
-    if len(results) < len(plan.methods):
-        raise UserError(f"only {len(results)} of {len(plan.methods)} candidates are finished: run smartfl tune again")
-    best = max(results, key=lambda name: results[name])
-    wanted = {part for key in GRIDS[method] for part in [key.split(".")[0]]}
-    changes = plan.study.methods[best].changes
-    keys = {key.rpartition(".")[2] for key in GRIDS[method]}
-    settings = {table: {k: v for k, v in changes[table].items() if k in keys} for table in sorted(wanted)}
+            accuracies[candidate] = fmean(s.spread.mean for s in found if s) / 100
+    done, wanted = len(accuracies), len(plan.methods)
+    if done < wanted:
+        raise UserError(f"only {done} of {wanted} candidates are finished: run smartfl tune again")
+    best = max(accuracies, key=lambda name: accuracies[name])
+    changes = {name: dict(flat(plan.study.methods[name].changes)) for name in accuracies}
+    tried = {name: {key: changes[name][key] for key in GRIDS[method]} for name in accuracies}
+    settings = nested(tried[best])
+    # Candidates differ in nothing but what is chosen: the runs of one show all cells.
+    tuned_on = [cell_of(p.experiment, settings) for p in plan.runs if p.trial.method == plan.methods[0]]
+    common = {k: v for k, v in tuned_on[0].items() if all(k in cell and cell[k] == v for cell in tuned_on)}
     first = plan.runs[0].experiment
-    budget = Budget(rounds=first.rounds, seed=first.seed, columns=len(plan.columns), candidates=len(plan.methods))
     return Choice(
-        study=study.name, method=method, where=dict(where), budget=budget, accuracy=results[best], settings=settings
+        study=study.name,
+        method=method,
+        where=dict(where),
+        budget=Budget(rounds=first.rounds, seed=first.seed, columns=len(plan.columns), candidates=wanted),
+        accuracy=accuracies[best],
+        settings=settings,
+        candidates=tuple({"accuracy": accuracies[name], **tried[name]} for name in accuracies),
+        common=common,
+        cells=tuple({k: v for k, v in cell.items() if k not in common} for cell in tuned_on),
     )
 
 
 def record(choice: Choice, path: Path) -> None:
     """Add a choice to a file, in place of an earlier one for the same cells."""
     before = read_choices(path) if path.exists() else ()
-    place = (choice.study, choice.method, choice.where)
-    kept = [c for c in before if (c.study, c.method, c.where) != place]
+    kept = [c for c in before if not choice.replaces(c)]
     tables = {"choice": [c.model_dump(mode="json") for c in [*kept, choice]]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,6 +194,9 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys as tables."""
     tables: dict[str, Any] = {}
     for key, value in settings.items():
-        table, _, last = key.rpartition(".")
-        tables.setdefault(table, {})[last] = value
+        *path, last = key.split(".")
+        table = tables
+        for part in path:
+            table = table.setdefault(part, {})
+        table[last] = value
     return tables

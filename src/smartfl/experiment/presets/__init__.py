@@ -24,13 +24,18 @@ def study_names() -> list[str]:
     return [name for name in preset_names() if name.startswith(("table", "figure"))]
 
 
+def shipped_study(name: str) -> str | None:
+    """The table or figure of the paper that ``name`` means, in any case."""
+    return {each.lower(): each for each in study_names()}.get(name.lower())
+
+
 def read_study(name: str) -> Study:
     """The study of that name, or in a TOML file of the user's."""
     from smartfl.experiment.files import read_tables
     from smartfl.experiment.study import Study
 
-    if name in study_names():
-        path = Path(str(files(__name__))) / f"{name}.toml"
+    if shipped := shipped_study(name):
+        path = Path(str(files(__name__))) / f"{shipped}.toml"
     elif name.endswith(".toml"):
         path = Path(name)
     else:

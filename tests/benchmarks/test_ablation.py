@@ -1,0 +1,61 @@
+"""The rules of benchmarks/ablation.py: each is SmartFL but for the part that it names."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+import torch
+from torch import nn
+
+from smartfl.aggregators import SmartFL
+from smartfl.flat import FlatSpec
+from smartfl.types import Proxy, Server, Updates
+
+
+@pytest.fixture(scope="module")
+def ablation(script):
+    return script("ablation")
+
+
+@pytest.fixture(scope="module")
+def scene():
+    """Ten clients that know two of four classes each, two of them with all signs flipped; class 3 has no sample."""
+    generator = torch.Generator().manual_seed(0)
+    truth, inputs = torch.randn(4, 6, generator=generator), torch.randn(48, 6, generator=generator)
+    labels = (inputs @ truth.T)[:, :3].argmax(dim=1)
+    known = torch.stack([torch.isin(torch.arange(4), torch.randperm(4, generator=generator)[:2]) for _ in range(10)])
+    weights = truth * known[:, :, None] + 0.3 * torch.randn(10, 4, 6, generator=generator)
+    weights[8:] *= -1
+    rows = torch.cat([0.3 * weights.reshape(10, -1), torch.zeros(10, 4)], dim=1)
+    model = nn.Linear(6, 4)
+    updates = Updates.of(rows, origin=torch.zeros(28), spec=FlatSpec.of(model))
+    return lambda rule: (
+        rule(
+            updates,
+            Server(model=model, proxy=Proxy(inputs, labels, 4), generator=torch.Generator().manual_seed(1)),
+        ).coefficients
+    )
+
+
+def test_without_a_part_that_acts_here_it_is_smartfl(ablation, scene):
+    """No client is longer than twice the median, and the mix is better than the average by any test."""
+    expected = scene(SmartFL(server_epochs=40))
+    assert torch.equal(scene(ablation.Unlimited(server_epochs=40)), expected)
+    assert torch.equal(scene(ablation.Ablated(part="paired test", server_epochs=40)), expected)
+
+
+def test_every_other_part_changes_the_weights_and_keeps_them_on_the_simplex(ablation, scene):
+    expected = scene(SmartFL(server_epochs=40))
+    for part in set(get_args(ablation.Part)) - {"paired test"}:
+        p = scene(ablation.Ablated(part=part, server_epochs=40))
+        assert float(p.sum()) == pytest.approx(1), part
+        assert float(p.min()) >= 0, part
+        assert not torch.equal(p, expected), part
+
+
+def test_a_factor_never_leads_away_from_zero_so_mirror_descent_does_not_start_there(ablation):
+    p, mirror = torch.tensor([0.0, 0.5, 0.5]), ablation.Mirror(0.1)
+    for _ in range(100):
+        mirror.step(p, torch.tensor([-5.0, 1.0, 1.0]))
+    assert p[0] == 0
