@@ -28,6 +28,15 @@ def test_evidence_by_hand() -> None:
     assert past.of([0, 1, 2, 7]).tolist() == pytest.approx([0.838889, 0.118519, 0.138889, 0.355556], abs=1e-6)
 
 
+def test_trust_is_what_mistrust_leaves() -> None:
+    """The e above: 1 − e = (0.161111, 0.881481, 0.861111), whose sum is 1.903704."""
+    past = Mistrust()
+    assert past.trusted([0, 1]).tolist() == [0.5, 0.5]
+    past.observe([0, 1, 2], values(4, 0, -1))
+    past.observe([0, 2], values(0.5, 0.1))
+    assert past.trusted([0, 1, 2]).tolist() == pytest.approx([0.084630, 0.463035, 0.452335], abs=1e-6)
+
+
 @pytest.mark.parametrize("x", [values(0, -1), values(-2, -3), values(float("nan"), 1), values(float("inf"), 1)])
 def test_a_round_that_says_nothing_changes_nothing(x: torch.Tensor) -> None:
     past = Mistrust()
@@ -59,10 +68,10 @@ class Problem:
 
 def two_rounds(mistrust: float | None, resumed: bool = False) -> Aggregate:
     """A second round in which clients 0 … 3 send much the same; in the first, client 3 lied."""
-    problem, rule = Problem(), SmartFL(mistrust=mistrust, server_epochs=50)
+    problem, rule = Problem(), SmartFL(mistrust=mistrust, server_epochs=50, restraint=0.0)
     rule(problem.updates(problem.around(1, 1, 1, -1)), problem.server())
     if resumed:
-        state, rule = rule.state_dict(), SmartFL(mistrust=mistrust, server_epochs=50)
+        state, rule = rule.state_dict(), SmartFL(mistrust=mistrust, server_epochs=50, restraint=0.0)
         rule.load_state_dict(state)
     rows = problem.good + 1e-3 * problem.noise[:4]
     return rule(problem.updates(rows, origin=problem.good), problem.server())
@@ -80,7 +89,7 @@ def test_who_lied_before_weighs_less_where_the_samples_cannot_tell() -> None:
 
 def test_memory_is_of_ids_not_of_places() -> None:
     """Client 3, the last of four, lied. In the next round it comes second of the three who are not refused."""
-    problem, rule = Problem(), SmartFL(server_epochs=50)
+    problem, rule = Problem(), SmartFL(server_epochs=50, restraint=0.0)
     rule(problem.updates(problem.around(1, 1, 1, -1)), problem.server())
     rows = torch.cat([torch.full((1, len(problem.good)), torch.nan), problem.good + 1e-3 * problem.noise[[3, 0, 1]]])
     updates = Updates.of(rows, origin=problem.good, spec=FlatSpec.of(problem.model), ids=[1, 3, 2, 9])

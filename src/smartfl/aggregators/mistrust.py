@@ -36,6 +36,11 @@ class Mistrust:
         known = [self._held.get(i, (0.0, 0.0)) for i in ids]
         return torch.tensor([(m + PRIOR * usual) / (c + PRIOR) for m, c in known], dtype=torch.float64)
 
+    def trusted(self, ids: Sequence[int]) -> Tensor:
+        """(n,) float64 weights ∝ 1 − e_i of the clients ``ids``: equal ones while nothing is known of anyone."""
+        good = 1 - self.of(ids)
+        return good / good.sum() if good.any() else torch.full_like(good, 1 / len(good))
+
     def observe(self, ids: Sequence[int], x: Tensor) -> None:
         """Take up a round: ``x`` (n,) of the clients ``ids``."""
         most = float(x.max())

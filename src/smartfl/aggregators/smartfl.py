@@ -24,6 +24,7 @@ from smartfl.aggregators.proxy import (
     minibatches,
     require_proxy,
 )
+from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, check_search, descend
 from smartfl.errors import UserError
@@ -44,7 +45,8 @@ class SmartFL(Aggregator):
                      epoch, classes without samples discounted (``log_prior``), small gradients not magnified
                      (``SteadyAdam``), no update longer than twice the median one, started at the FedAvg weights, at
                      the clients that agree with the server's gradient (``agreeing``) or between them, whichever has the
-                     lowest loss (``init = "best"``), with a memory of what past rounds hold against a client
+                     lowest loss (``init = "best"``), with a memory of what past rounds hold against a client, and
+                     drawn back towards equal weights as far as 128 samples do not speak against it (``restrained``)
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
@@ -56,6 +58,8 @@ class SmartFL(Aggregator):
     ``mistrust`` = κ is how much memory counts: weight on client i costs κ λ e_i more, where e_i in [0, 1] is what past
     rounds hold against it (``Mistrust``); ids must mean the same client in every round.  0 is a server without memory,
     as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs to one federation.
+    ``restraint`` is how much a fitted weight must gain to be followed; 0 follows every one, as the paper does, the
+    calibrated variant has ½ unless told.
     A single client's model is shipped as it is.
     """
 
@@ -71,6 +75,7 @@ class SmartFL(Aggregator):
     penalty: float = 0.5
     batchnorm: BatchNormMode = "reestimate"
     mistrust: float | None = None
+    restraint: float | None = None
     _past: Mistrust = field(default_factory=Mistrust, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -81,11 +86,17 @@ class SmartFL(Aggregator):
             raise UserError(f"mistrust = {self.mistrust} must be at least 0")
         if self.mistrust and (self.variant != "calibrated" or self.penalty == 0):
             raise UserError(f"mistrust = {self.mistrust} needs the calibrated variant and a penalty, which is its unit")
+        if self.restraint is not None and not self.restraint >= 0:
+            raise UserError(f"restraint = {self.restraint} must be at least 0")
+        if self.restraint and self.variant != "calibrated":
+            raise UserError(f"restraint = {self.restraint} needs the calibrated variant")
         # What follows from the variant is written out, so that the records of a run say what it was.
         if self.init is None:
             object.__setattr__(self, "init", "best" if self.variant == "calibrated" else "fedavg")
         if self.mistrust is None and self.variant == "calibrated":
             object.__setattr__(self, "mistrust", 0.5 if self.penalty else 0.0)
+        if self.restraint is None and self.variant == "calibrated":
+            object.__setattr__(self, "restraint", 0.5)
 
     def tolerates(self, n: int) -> int | None:
         return None
@@ -115,7 +126,8 @@ class SmartFL(Aggregator):
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
-        found = replace(found, p=without_dust(found.p))
+        p, drawn_back = self._restrain(hull, without_dust(found.p), proxy, updates.ids)
+        found = replace(found, p=without_dust(p))
         remembered = self._remember(hull, found.p, proxy, updates.ids)
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
@@ -126,6 +138,7 @@ class SmartFL(Aggregator):
             "effective_clients": float(1 / (found.p**2).sum()),
             "steps": found.steps,
             "shortened": shorter,
+            **drawn_back,
             **remembered,
         }
         return Aggregate(vector, found.p, info, events + found.events)
@@ -158,6 +171,17 @@ class SmartFL(Aggregator):
     def _dear(self, price: float, ids: Sequence[int]) -> Tensor:
         """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory."""
         return (self.mistrust or 0.0) * price * self._past.of(ids)
+
+    def _restrain(
+        self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]
+    ) -> tuple[Tensor, dict[str, float]]:
+        """p, drawn back towards equal weights on clients against whom nothing is held; says how far."""
+        if not self.restraint:
+            return p, {}
+        loss = self._loss(hull, proxy)
+        rest = self._past.trusted(ids)
+        p, t = restrained(p, rest, lambda q: loss.value(hull.logits(q)), len(proxy), self.restraint)
+        return p, {"drawn_back": t}
 
     def _remember(self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]) -> dict[str, float]:
         """Take up a round that ended at p; says how many of its clients had more than ½ held against them before."""

@@ -103,6 +103,7 @@ class SmartFLUnlabelled(Aggregator):
             init="agreement",
             batchnorm=self.batchnorm,
             mistrust=0.0,  # what pseudo-labels hold against a client is hearsay
+            restraint=0.0,
         )
         found = rule.aggregate(updates, replace(server, proxy=replace(proxy, labels=labels)))
         return replace(found, info={**found.info, "pseudo_classes": len(labels.unique())})
