@@ -47,6 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "free scale": {"name": "smartfl", "penalty": 0.0, "server_epochs": 50},
     "SmartFL": {"name": "smartfl", "server_epochs": 50},
     "no memory": {"name": "smartfl", "server_epochs": 50, "mistrust": 0.0},
+    "no restraint": {"name": "smartfl", "server_epochs": 50, "restraint": 0.0},
     "20 epochs": {"name": "smartfl"},
     "full price": {"name": "smartfl", "penalty": 1.0, "server_epochs": 50},
     "start uniform": {"name": "smartfl", "init": "uniform", "server_epochs": 50},

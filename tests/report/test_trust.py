@@ -18,12 +18,12 @@ def judged(accuracy: float, **info: float) -> dict[str, object]:
 
 def test_a_line_by_hand() -> None:
     """0.75 lies inside 0.7–0.9 and 0.65 does not; effective clients (4 + 6) / 2; screened (0 + 0.5) / 2;
-    in the one round that says it, three clients are mistrusted."""
+    in the one round that says it, three clients are mistrusted; half and a quarter of the fit were drawn back."""
     run = run_of(
-        judged(0.65, effective_clients=4.0, screened_share=0.0),
-        judged(0.75, effective_clients=6.0, screened_share=0.5, mistrusted=3),
+        judged(0.65, effective_clients=4.0, screened_share=0.0, drawn_back=0.5),
+        judged(0.75, effective_clients=6.0, screened_share=0.5, mistrusted=3, drawn_back=0.25),
     )
-    assert Trust.of("x", run) == Trust("x", "80.0% (70.0–90.0)", "75.0%", "1 of 2", "5.0", "25.0%", "3.0")
+    assert Trust.of("x", run) == Trust("x", "80.0% (70.0–90.0)", "75.0%", "1 of 2", "5.0", "25.0%", "3.0", "38%")
 
 
 def test_a_rule_without_samples_or_weights_says_what_it_has() -> None:

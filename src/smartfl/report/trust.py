@@ -19,6 +19,7 @@ class Trust:
     effective  effective number of clients 1/Σp², mean of the last ten rounds; "–" for rules without weights
     screened   share of the clients that screening refused, mean over the rounds
     suspects   clients of a round against whom past rounds hold more than ½, mean of the last ten rounds
+    chance     how much of the weights found SmartFL took for chance and drew back, mean of the last ten rounds
     warnings   each once, with the first round that has it
     """
 
@@ -29,6 +30,7 @@ class Trust:
     effective: str
     screened: str
     suspects: str
+    chance: str
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -48,6 +50,7 @@ class Trust:
             effective=_mean(run, "effective_clients", "{:.1f}", LAST),
             screened=_mean(run, "screened_share", "{:.1%}"),
             suspects=_mean(run, "mistrusted", "{:.1f}", LAST),
+            chance=_mean(run, "drawn_back", "{:.0%}", LAST),
             warnings=tuple(f"{text} (round {t})" for text, t in first.items()),
         )
 
