@@ -19,6 +19,7 @@ from torch import Tensor
 
 from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
@@ -36,6 +37,8 @@ Part = Literal[
     "decay",  # constant step
     "floor",  # plain Adam: small gradients magnified
     "classes",  # classes without samples not discounted
+    "contradiction",  # the memory forgets who led uphill
+    "damage",  # … and what a step towards whom would have cost
     # what SmartFL has not, on
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
@@ -96,6 +99,20 @@ class FittedOnce(CalibratedLoss):
             super().refit()
 
 
+class DamageOnly(Mistrust):
+    """A memory of damage, not of contradiction."""
+
+    def agree(self, ids: Sequence[int], cosines: Tensor) -> None:
+        pass
+
+
+class ContradictionOnly(Mistrust):
+    """A memory of contradiction, not of damage."""
+
+    def observe(self, ids: Sequence[int], x: Tensor) -> None:
+        pass
+
+
 @dataclass(frozen=True)
 class Unlimited(SmartFL):
     """SmartFL on updates of any length."""
@@ -108,6 +125,11 @@ class Ablated(SmartFL):
     """SmartFL with ``part`` taken away or put in."""
 
     part: Part = "centring"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        memories = {"contradiction": DamageOnly, "damage": ContradictionOnly}
+        object.__setattr__(self, "_past", memories.get(self.part, Mistrust)())
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         found = super().aggregate(updates, server)
@@ -136,9 +158,9 @@ class Ablated(SmartFL):
                 return found
         return replace(found, vector=hull.model_at(p), coefficients=p, events=(*found.events, f"{self.part} chosen"))
 
-    def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy) -> Tensor:
+    def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy, agreed: Tensor | None) -> Tensor:
         if self.part != "leave one out":
-            return super().choose_start(hull, updates, proxy)
+            return super().choose_start(hull, updates, proxy, agreed)
         loss, p = self._loss(hull, proxy), updates.weights.cpu()
         others = [torch.where(torch.arange(len(p)) == i, 0.0, p) for i in range(len(p))]
         lost = torch.tensor([loss.value(hull.logits(q / q.sum())) for q in others], dtype=torch.float64)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smartfl.aggregators import SmartFL
-from smartfl.aggregators.agreement import agreeing
+from smartfl.aggregators.agreement import agreeing, agreement
 from smartfl.aggregators.hull import Hull
 from smartfl.flat import FlatSpec
 from smartfl.types import Proxy, Server, Updates
@@ -21,10 +21,20 @@ def downhill(logits: Tensor, index: Tensor) -> Tensor:
     return logits[index] @ torch.ones(1) @ torch.tensor([3.0, 4.0])
 
 
-def start(*deltas: tuple[float, float]) -> Tensor | None:
+def cosines(*deltas: tuple[float, float]) -> Tensor:
     model = nn.Linear(2, 1, bias=False)
     updates = Updates.of(ORIGIN + torch.tensor(deltas), origin=ORIGIN, spec=FlatSpec.of(model))
-    return agreeing(Hull(updates, model, torch.eye(2)), updates, downhill)
+    return agreement(Hull(updates, model, torch.eye(2)), updates, downhill)
+
+
+def start(*deltas: tuple[float, float]) -> Tensor | None:
+    return agreeing(cosines(*deltas))
+
+
+def test_cosines_by_hand():
+    """With −g = −(3, 4)/5: the same way, 3/5 of it, the opposite of that, across, and no update at all."""
+    found = cosines((-3, -4), (-1, 0), (1, 0), (4, -3), (0, 0))
+    assert found.tolist() == pytest.approx([1, 0.6, -0.6, 0, 0], abs=1e-6)
 
 
 def test_weights_are_cosines_with_the_way_down():
@@ -48,7 +58,9 @@ def test_a_gradient_that_is_not_finite_agrees_with_nobody():
     model = nn.Linear(2, 1, bias=False)
     updates = Updates.of(torch.eye(2), spec=FlatSpec.of(model))
     hull = Hull(updates, model, torch.eye(2))
-    assert agreeing(hull, updates, lambda logits, index: downhill(logits, index) * torch.inf) is None
+    found = agreement(hull, updates, lambda logits, index: downhill(logits, index) * torch.inf)
+    assert found.tolist() == [0, 0]
+    assert agreeing(found) is None
 
 
 def test_a_dead_average_does_not_hold_the_search():
@@ -90,7 +102,7 @@ def test_agreement_is_not_believed_where_its_loss_is_higher(monkeypatch):
     monkeypatch.setattr("smartfl.aggregators.smartfl.agreeing", lambda *_: wrong)
 
     def start(init: str) -> list[float]:
-        rule = SmartFL(server_epochs=1, lr=1e-12, init=init)  # a search that does not move
+        rule = SmartFL(server_epochs=1, lr=1e-12, init=init, restraint=0.0)  # a search that does not move
         return rule(updates, Server(model=model, proxy=proxy)).coefficients.tolist()
 
     assert start("best") == pytest.approx([0.25] * 4, abs=1e-6)
@@ -107,5 +119,5 @@ def test_the_search_may_start_halfway(monkeypatch):
     updates = Updates.of(torch.stack([first, second]), torch.tensor([10.0, 0.0]), spec=FlatSpec.of(model))
     other = torch.tensor([0.0, 1.0], dtype=torch.float64)
     monkeypatch.setattr("smartfl.aggregators.smartfl.agreeing", lambda *_: other)
-    found = SmartFL(server_epochs=1, lr=1e-12)(updates, Server(model=model, proxy=proxy))
+    found = SmartFL(server_epochs=1, lr=1e-12, restraint=0.0)(updates, Server(model=model, proxy=proxy))
     assert found.coefficients.tolist() == pytest.approx([0.5, 0.5], abs=1e-6)

@@ -37,6 +37,31 @@ def test_trust_is_what_mistrust_leaves() -> None:
     assert past.trusted([0, 1, 2]).tolist() == pytest.approx([0.084630, 0.463035, 0.452335], abs=1e-6)
 
 
+def test_who_leads_uphill_on_the_whole_by_hand() -> None:
+    """Cosines 0.4, −0.1, −0.2 of clients 0, 1, 2, then 0.3 of client 1: means 0.4, 0.1, −0.2, their mean c̄ = 0.1.
+    Σ c + ½ c̄ = 0.45, 0.25, −0.15 and, of client 7 who was never there, 0.05: only client 2 has led uphill."""
+    past = Mistrust()
+    past.agree([0, 1, 2], values(0.4, -0.1, -0.2))
+    past.agree([1], values(0.3))
+    assert past.of([0, 1, 2, 7]).tolist() == [0, 0, 1, 0]
+    assert past.trusted([0, 1, 2]).tolist() == [0.5, 0.5, 0]
+
+
+def test_where_everybody_leads_uphill_nobody_is_to_blame() -> None:
+    past = Mistrust()
+    past.agree([0, 1], values(-0.4, 0.0))
+    assert past.of([0, 1]).tolist() == [0, 0]
+
+
+def test_both_kinds_of_evidence_survive_a_resume() -> None:
+    past, again = Mistrust(), Mistrust()
+    past.agree([0, 3], values(0.4, -0.1))
+    past.observe([0, 2], values(0.5, 0.1))
+    again.load_state_dict(past.state_dict())
+    assert again == past
+    assert again.of([0, 2, 3, 4]).tolist() == past.of([0, 2, 3, 4]).tolist()
+
+
 @pytest.mark.parametrize("x", [values(0, -1), values(-2, -3), values(float("nan"), 1), values(float("inf"), 1)])
 def test_a_round_that_says_nothing_changes_nothing(x: torch.Tensor) -> None:
     past = Mistrust()
@@ -131,3 +156,16 @@ def test_a_server_without_memory(settings: dict[str, object]) -> None:
 def test_settings_that_cannot_be(settings: dict[str, object]) -> None:
     with pytest.raises(UserError, match="mistrust = "):
         SmartFL(**settings)  # type: ignore[arg-type]
+
+
+def test_a_majority_of_one_mind_is_known_by_where_it_leads() -> None:
+    """Five of seven send the same step uphill. What a step towards them costs is the rule for all, so that marks say
+    nothing; against each of them is held all that can be, against the two others nothing."""
+    problem, rule = Problem(), SmartFL(server_epochs=50)
+    origin = 0.2 * problem.good
+    rows = origin + torch.stack([problem.good] * 2 + [-problem.good] * 5) * 0.1
+    found = rule(problem.updates(rows, origin=origin), problem.server())
+    assert found.coefficients is not None
+    assert found.coefficients[2:].sum() == 0
+    assert rule._past.of(range(7)).tolist()[2:] == [1] * 5
+    assert max(rule._past.of(range(2)).tolist()) < 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,29 +12,48 @@ from torch import Tensor
 PRIOR = 0.5  # rounds' worth of evidence that a client is like all others
 
 
+@dataclass(frozen=True)
+class Past:
+    """What is known of a client: Σ marks, Σ of what their rounds count, Σ cosines and the number of their rounds."""
+
+    marks: float = 0.0
+    counts: float = 0.0
+    cosines: float = 0.0
+    rounds: float = 0.0
+
+
 @dataclass
 class Mistrust:
-    """Evidence against clients, gathered over the rounds that they took part in.
+    """Evidence against clients, gathered over the rounds that they took part in; two kinds of it.
 
-    Where a search on the simplex ended at p with gradient g (n,),  x_i = (g_i − gᵀp) / λ  says what a step towards
-    client i would cost, in units of a price λ: about 0 for a client that is in use or might as well be, much for one
-    that would do damage.  With M the largest x of a round, the round counts min(1, M), client i gets the mark
-    max(0, x_i) / max(1, M), and what is held against it is
+    *Damage* (``observe``).  Where a search on the simplex ended at p with gradient g (n,),  x_i = (g_i − gᵀp) / λ  says
+    what a step towards client i would cost, in units of a price λ: about 0 for a client that is in use or might as well
+    be, much for one that would do damage.  With M the largest x of a round, the round counts min(1, M), client i gets
+    the mark max(0, x_i) / max(1, M), and what is held against it is
 
         e_i = (Σ marks + ½ ē) / (Σ counts + ½),      ē the mean of Σ marks / Σ counts over all clients seen
 
     So e lies in [0, 1], a newcomer is like the others, and rounds that tell clients apart by less than the price (the
     samples are fitted, M ≪ 1) change little of what is known.
+
+    *Contradiction* (``agree``).  With c_i the cosine of a client's update and the server's way down at w^t, and c̄ the
+    mean of Σ c / rounds over all clients seen: whoever has  Σ c_i + ½ c̄ ≤ 0  has led uphill on the whole, and e_i = 1.
+    Attackers of one mind who are the majority get no marks, because where they all lead costs next to nothing once the
+    rest has left; but uphill it leads.  If that is everybody, it says nothing about anyone.
     """
 
-    _held: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
+    _held: dict[int, Past] = field(default_factory=dict, init=False)
 
     def of(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 e_i for the clients ``ids``; 0 for all while nothing is known of anyone."""
-        rates = [marks / counts for marks, counts in self._held.values() if counts > 0]
-        usual = sum(rates) / len(rates) if rates else 0.0
-        known = [self._held.get(i, (0.0, 0.0)) for i in ids]
-        return torch.tensor([(m + PRIOR * usual) / (c + PRIOR) for m, c in known], dtype=torch.float64)
+        known = [self._held.get(i, Past()) for i in ids]
+        usual = _mean([k.marks / k.counts for k in self._held.values() if k.counts > 0])
+        marked = [(k.marks + PRIOR * usual) / (k.counts + PRIOR) for k in known]
+        direction = _mean([k.cosines / k.rounds for k in self._held.values() if k.rounds > 0])
+        uphill = [k.cosines + PRIOR * direction <= 0 for k in known]
+        if not any(k.cosines > 0 for k in self._held.values()):
+            uphill = [False] * len(known)
+        return torch.tensor([1.0 if u else e for u, e in zip(uphill, marked, strict=True)], dtype=torch.float64)
 
     def trusted(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 weights ∝ 1 − e_i of the clients ``ids``: equal ones while nothing is known of anyone."""
@@ -42,18 +61,29 @@ class Mistrust:
         return good / good.sum() if good.any() else torch.full_like(good, 1 / len(good))
 
     def observe(self, ids: Sequence[int], x: Tensor) -> None:
-        """Take up a round: ``x`` (n,) of the clients ``ids``."""
+        """Take up where a round ended: ``x`` (n,) of the clients ``ids``."""
         most = float(x.max())
         if not 0 < most < torch.inf:
             return
         for i, mark in zip(ids, (x.clamp_min(0) / max(1.0, most)).tolist(), strict=True):
-            marks, counts = self._held.get(i, (0.0, 0.0))
-            self._held[i] = marks + mark, counts + min(1.0, most)
+            known = self._held.get(i, Past())
+            self._held[i] = replace(known, marks=known.marks + mark, counts=known.counts + min(1.0, most))
+
+    def agree(self, ids: Sequence[int], cosines: Tensor) -> None:
+        """Take up how a round began: the ``cosines`` (n,) of the updates of the clients ``ids`` with the way down."""
+        for i, cosine in zip(ids, cosines.tolist(), strict=True):
+            known = self._held.get(i, Past())
+            self._held[i] = replace(known, cosines=known.cosines + cosine, rounds=known.rounds + 1)
 
     def state_dict(self) -> dict[str, Any]:
         ids = sorted(self._held)
-        return {"ids": ids, "held": torch.tensor([self._held[i] for i in ids], dtype=torch.float64)} if ids else {}
+        rows = [(k.marks, k.counts, k.cosines, k.rounds) for k in map(self._held.__getitem__, ids)]
+        return {"ids": ids, "held": torch.tensor(rows, dtype=torch.float64)} if ids else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         pairs = zip(state["ids"], state["held"].tolist(), strict=True) if state else ()
-        self._held = {i: (marks, counts) for i, (marks, counts) in pairs}
+        self._held = {i: Past(*row) for i, row in pairs}
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

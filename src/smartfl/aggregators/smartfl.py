@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smartfl.aggregators.agreement import agreeing
+from smartfl.aggregators.agreement import agreeing, agreement
 from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
@@ -115,8 +115,12 @@ class SmartFL(Aggregator):
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
-        if self.init in ("best", "agreement"):
-            start = self.choose_start(hull, updates, proxy)
+        if self.mistrust or self.init in ("best", "agreement"):
+            cosines = agreement(hull, updates, self._loss(hull, proxy))
+            if self.mistrust:
+                self._past.agree(updates.ids, cosines)
+            if self.init in ("best", "agreement"):
+                start = self.choose_start(hull, updates, proxy, agreeing(cosines))
         events: tuple[str, ...] = ()
         if not torch.isfinite(hull.logits(start)).all():
             keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
@@ -143,12 +147,12 @@ class SmartFL(Aggregator):
         }
         return Aggregate(vector, found.p, info, events + found.events)
 
-    def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy) -> Tensor:
-        """(n,) float64 the agreeing clients' weights, or the best of them, the FedAvg weights and the mean of both."""
-        loss = self._loss(hull, proxy)
-        fedavg, agreed = updates.weights.cpu(), agreeing(hull, updates, loss)
+    def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy, agreed: Tensor | None) -> Tensor:
+        """(n,) float64 ``agreed``, the agreeing clients' weights, or the best of them, FedAvg's and the mean of both."""
+        fedavg = updates.weights.cpu()
         if agreed is None or self.init == "agreement":
             return fedavg if agreed is None else agreed
+        loss = self._loss(hull, proxy)
         dear = self._dear(loss.price, updates.ids)
         starts = (fedavg, agreed, (fedavg + agreed) / 2)
         return min(starts, key=lambda p: loss.value(hull.logits(p)) + float(dear @ p))
