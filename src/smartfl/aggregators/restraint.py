@@ -15,7 +15,7 @@ def restrained(
 ) -> tuple[Tensor, float]:
     """(n,) p(t) = (1 − t) p + t r for the t of {0, ¼, ½, ¾, 1} with the lowest  J(p(t)) + κ (1 − t) df / N,  and t.
 
-    p was found by minimising J on N = ``samples`` samples; r = ``rest`` are the weights of clients about whom nothing is
+    p was found by minimising J on N = ``samples`` samples; r = ``rest`` are the weights of clients of whom nothing is
     known.  A fit with df free parameters looks better on its own samples than on others by about df/N a sample (Akaike
     1974), so where p does not gain that much over r, the gain is chance, and what p has given up for it, the average
     over many clients, is not.  The parameters are the effective clients, as far as their weights were moved:

@@ -148,7 +148,7 @@ class SmartFL(Aggregator):
         return Aggregate(vector, found.p, info, events + found.events)
 
     def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy, agreed: Tensor | None) -> Tensor:
-        """(n,) float64 ``agreed``, the agreeing clients' weights, or the best of them, FedAvg's and the mean of both."""
+        """(n,) float64 ``agreed``, the agreeing clients' weights, or the best of these, FedAvg's and their mean."""
         fedavg = updates.weights.cpu()
         if agreed is None or self.init == "agreement":
             return fedavg if agreed is None else agreed
@@ -176,9 +176,7 @@ class SmartFL(Aggregator):
         """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory."""
         return (self.mistrust or 0.0) * price * self._past.of(ids)
 
-    def _restrain(
-        self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]
-    ) -> tuple[Tensor, dict[str, float]]:
+    def _restrain(self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]) -> tuple[Tensor, dict[str, float]]:
         """p, drawn back towards equal weights on clients against whom nothing is held; says how far."""
         if not self.restraint:
             return p, {}
