@@ -47,11 +47,25 @@ def test_without_a_part_that_acts_here_it_is_smartfl(ablation, scene):
 
 def test_every_other_part_changes_the_weights_and_keeps_them_on_the_simplex(ablation, scene):
     expected = scene(SmartFL(server_epochs=40))
-    for part in set(get_args(ablation.Part)) - {"paired test"}:
+    for part in set(get_args(ablation.Part)) - {"paired test", "contradiction", "damage"}:
         p = scene(ablation.Ablated(part=part, server_epochs=40))
         assert float(p.sum()) == pytest.approx(1), part
         assert float(p.min()) >= 0, part
         assert not torch.equal(p, expected), part
+
+
+def test_a_memory_without_one_kind_of_evidence(ablation):
+    """Client 0 did damage and client 1 led uphill."""
+
+    def held(**settings: str) -> list[float]:
+        past = ablation.Ablated(**settings)._past
+        past.agree([0, 1, 2], torch.tensor([0.5, -0.5, 0.5]))
+        past.observe([0, 1, 2], torch.tensor([2.0, 0.0, 0.0]))
+        return (past.of([0, 1, 2]) > 0.5).tolist()
+
+    assert held(part="centring") == [True, True, False]
+    assert held(part="contradiction") == [True, False, False]
+    assert held(part="damage") == [False, True, False]
 
 
 def test_a_factor_never_leads_away_from_zero_so_mirror_descent_does_not_start_there(ablation):
