@@ -9,10 +9,13 @@ from itertools import cycle
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from smartfl.aggregators.agreement import agreeing, agreement
 from smartfl.aggregators.calibration import best_scale, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import minibatches
+from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.simplex_descent import SteadyAdam
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.flat import FlatSpec
@@ -75,6 +78,7 @@ class ServerStep:
         """The pieces of a calibrated step with BatchNorm statistics re-estimated, SmartFL's default."""
         hull = Hull(self.updates, self.model, self.proxy.inputs, "reestimate")
         p, index = self.updates.weights, torch.arange(self.batch)
+        everything = torch.arange(len(self.proxy))
         balance = class_balance(self.labels, 10)
         logits, gradient = hull.logits(p).clone(), torch.randn(len(p), dtype=torch.float64)
         optimizer = SteadyAdam(1e-2)
@@ -88,6 +92,18 @@ class ServerStep:
             optimizer.step(q, gradient)
             project_simplex(q)
 
+        def loss(logits: Tensor, index: Tensor) -> Tensor:
+            return F.cross_entropy(logits, self.labels[index])
+
+        def begin() -> None:
+            cosines = agreement(hull, self.updates, loss)
+            SmartFL().choose_start(hull, self.updates, self.proxy, agreeing(cosines))
+
+        def draw_back() -> None:
+            equal = torch.full_like(p, 1 / len(p))
+            corner = F.one_hot(torch.tensor(0), len(p)).to(p)
+            restrained(corner, equal, lambda q: float(loss(hull.logits(q), everything)), len(everything), 0.5)
+
         def spread() -> None:
             hull._scale = None  # it is computed once
             hull.logit_scale()
@@ -97,8 +113,10 @@ class ServerStep:
             "forward and backward": Part(pass_and_back, self.steps),
             "W·g": Part(lambda: inner_products(hull.matrix, hull.model.vector), self.steps),
             "Adam and projection": Part(move, self.steps),
-            "choice of the start": Part(lambda: SmartFL().choose_start(hull, self.updates, self.proxy), 1),
+            "choice of the start": Part(begin, 1),
             "scale refit": Part(lambda: best_scale(logits, self.labels, balance, 0.1, low=1.0), self.epochs),
             "clients' logit scale": Part(spread, 1),
+            "restraint": Part(draw_back, 1),
+            "memory": Part(lambda: hull.gradient(p, everything, loss), 1),
             "re-estimated statistics and check": Part(lambda: hull.result(p), 1),
         }
