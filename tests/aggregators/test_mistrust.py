@@ -125,6 +125,14 @@ def test_memory_is_of_ids_not_of_places() -> None:
     assert weights[2] + weights[9] == pytest.approx(1)
 
 
+def test_a_client_that_overflows_does_not_make_the_round_count_twice() -> None:
+    problem, rule = Problem(), SmartFL(init="fedavg")
+    rows = torch.cat([problem.around(1, 1, -1), torch.full((1, len(problem.good)), 3e38)])
+    rule(problem.updates(rows), problem.server())
+    assert rule.state_dict()["ids"] == [0, 1, 2]
+    assert rule.state_dict()["held"][:, 3].tolist() == [1, 1, 1]
+
+
 def test_the_cost_of_a_step_by_hand() -> None:
     """One sample of class 0, two classes, clients with logits (1, −1) and (−1, 1), p = (1, 0).
     q = softmax(1, −1) has q_1 = 1/(1 + e²) = 0.1192; g_i = Σ_c (q_c − y_c) z_ic, so g = (−0.2384, 0.2384) at s = 1.

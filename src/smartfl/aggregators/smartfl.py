@@ -115,6 +115,7 @@ class SmartFL(Aggregator):
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
+        known = self._past.state_dict()
         if self.mistrust or self.init in ("best", "agreement"):
             cosines = agreement(hull, updates, self._loss(hull, proxy))
             if self.mistrust:
@@ -127,6 +128,7 @@ class SmartFL(Aggregator):
             if not keep.any():
                 return global_model_kept(updates, *events)
             if not keep.all():
+                self._past.load_state_dict(known)  # what this round says is taken up once, of the clients that are left
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
