@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from smartfl.errors import UserError
 from smartfl.experiment.files import read_experiment
 from smartfl.runs.directory import read_lines
 from smartfl.runs.execute import default_path, execute
+from smartfl.simulation import Simulation
 
 
 class Cut(Exception):
@@ -82,19 +84,25 @@ def test_a_run_cut_behind_a_round_ends_the_same(tiny_tables, experiment, whole, 
 
 
 def test_what_smartfl_remembers_of_clients_survives_a_cut(tiny, tmp_path):
-    """And it matters here: without memory the weights of the round after the cut are others."""
+    """And it matters here: with the memory wiped at the cut, the weights of the round after it are others."""
     changes = {"rounds": 4, "attack": {"name": "omniscient", "rate": 0.4}}
     remembering = tiny(**changes, aggregator={"name": "smartfl", "server_epochs": 10})
-    forgetful = tiny(**changes, aggregator={"name": "smartfl", "server_epochs": 10, "mistrust": 0.0})
     run(remembering, tmp_path / "whole")
-    run(forgetful, tmp_path / "forgetful")
     with pytest.raises(Cut):
         run(remembering, tmp_path / "cut", stop=2)
     run(remembering, tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
-    whole, other = (read_lines(tmp_path / name / "coefficients.jsonl") for name in ("whole", "forgetful"))
-    assert whole[0] == other[0]
-    assert whole[2] != other[2]
+    first, wiped = (Simulation(remembering, executor="serial") for _ in range(2))
+    with closing(iter(first)) as rounds:
+        for _ in range(2):
+            next(rounds)
+    first.state.rules = [{}]
+    wiped.restore(first.state)
+    with closing(iter(wiped)) as rounds:
+        after = next(rounds).coefficients_line()
+    kept = read_lines(tmp_path / "whole" / "coefficients.jsonl")[2]
+    assert (after["round"], after["ids"]) == (3, kept["ids"])
+    assert after["coefficients"] != kept["coefficients"]
 
 
 def test_half_a_line_and_rounds_beyond_the_checkpoint_are_cut_off(experiment, whole, tmp_path):
