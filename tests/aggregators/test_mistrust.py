@@ -126,7 +126,7 @@ def test_memory_is_of_ids_not_of_places() -> None:
 
 
 def test_clients_that_overflow_do_not_make_the_round_count_twice() -> None:
-    """Four of seven, so that the median length is theirs and nobody is shortened: the rule starts again without them."""
+    """Four of seven: the median length is theirs, nobody is shortened, and the rule starts again without them."""
     problem, rule = Problem(), SmartFL(init="fedavg")
     rows = torch.cat([problem.around(1, 1, -1), torch.full((4, len(problem.good)), 3e38)])
     assert rule(problem.updates(rows), problem.server()).events
