@@ -39,6 +39,8 @@ Part = Literal[
     "classes",  # classes without samples not discounted
     "contradiction",  # the memory forgets who led uphill
     "damage",  # … and what a step towards whom would have cost
+    "charge",  # who contradicts pays λ, as for damage, and not λs
+    "rise",  # weights are drawn back though the loss rises
     # what SmartFL has not, on
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
@@ -167,6 +169,16 @@ class Ablated(SmartFL):
         missed = (lost - loss.value(hull.logits(p))).nan_to_num(0.0, posinf=0.0, neginf=0.0).clamp_min(0)
         return missed / missed.sum() if missed.any() else p
 
+    def _dear(self, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
+        if self.part == "charge":
+            return (self.mistrust or 0.0) * loss.price * self._past.of(ids)
+        return super()._dear(loss, ids)
+
+    def _restrain(
+        self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]
+    ) -> tuple[Tensor, dict[str, float]]:
+        return super()._restrain(hull, p, math.inf if self.part == "rise" else before, proxy, ids)
+
     def _loss(self, hull: Hull, proxy: Proxy) -> CalibratedLoss:
         loss = super()._loss(hull, proxy)
         if self.part == "classes":
@@ -182,7 +194,8 @@ class Ablated(SmartFL):
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
         loss = replace(self._loss(hull, proxy), latest=hull.logits(start).clone())
-        dear = self._dear(loss.price, ids)
+        loss.refit()
+        dear = self._dear(loss, ids)
         if self.part == "hopeless":
             corners = torch.eye(len(start), dtype=torch.float64)
             alone = torch.tensor([loss.value(hull.logits(corner)) - loss.price for corner in corners])

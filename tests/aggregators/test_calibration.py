@@ -124,3 +124,13 @@ def test_the_calibrated_loss_by_hand():
     assert torch.equal(loss.latest, torch.tensor([*logits[:2].tolist(), [0.0, 0.0]], dtype=torch.float64))
     loss.refit()
     assert loss.scale == best_scale(loss.latest, labels, weights, 0.0, low=1.0) > 1
+
+
+def test_the_loss_at_its_best_with_and_without_its_price():
+    """z = (1, 0), three of four right; at a price of ¼ the slope σ(s) − ¾ + ¼ is 0 at σ(s) = ½, so s = 0, which is
+    below 1: s = 1, the loss ¼(3 ln(1 + e⁻¹) + ln(1 + e)) = 0.56326 and its value ¼ more."""
+    logits, labels = torch.tensor([[1.0, 0.0]] * 4), torch.tensor([0, 0, 0, 1])
+    loss = CalibratedLoss(torch.zeros(4, 2), labels, torch.ones(4, dtype=torch.float64), torch.zeros(2), price=0.25)
+    assert loss.fit(logits) == pytest.approx(0.563262, abs=1e-6)
+    assert loss.value(logits) == pytest.approx(0.813262, abs=1e-6)
+    assert loss.fit(logits * torch.inf) == loss.value(logits * torch.inf) == math.inf

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from smartfl.aggregators import SmartFL
+from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.mistrust import Mistrust
 from smartfl.errors import UserError
@@ -146,6 +147,19 @@ def test_the_cost_of_a_step_by_hand() -> None:
     rule._past.observe([0, 1], values(0, 5))
     x = rule._cost_of_steps(Hull(updates, model, inputs), values(1, 0), proxy)
     assert x.tolist() == pytest.approx([0, 0.8100], abs=1e-4)
+
+
+def test_what_is_held_against_clients_is_charged_by_hand() -> None:
+    """Client 0 did damage once (e = 1, ē = ½, so (1 + ¼)/(1 + ½) = 0.8333; ¼/1½ = 0.1667 for client 1), client 2 led
+    uphill.  At κ = ½, λ = 0.1 and s = 8 they pay ½ · 0.1 · (0.8333, 0.1667, 8)."""
+    rule = SmartFL(mistrust=0.5)
+    rule._past.observe([0, 1], values(2, 0))
+    rule._past.agree([0, 1, 2], values(0.4, 0.4, -0.4))
+    unknown = torch.zeros(1, 2)
+    loss = CalibratedLoss(unknown, torch.zeros(1, dtype=torch.int64), torch.ones(1), torch.zeros(2), price=0.1)
+    loss.scale = 8.0
+    assert rule._past.contradict([0, 1, 2, 3]).tolist() == [False, False, True, False]
+    assert rule._dear(loss, [0, 1, 2]).tolist() == pytest.approx([0.041667, 0.008333, 0.4], abs=1e-6)
 
 
 def test_memory_survives_a_resume_bit_for_bit() -> None:

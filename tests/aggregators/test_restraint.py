@@ -19,24 +19,34 @@ P, REST = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64), torch.full((4
 @pytest.mark.parametrize(("slope", "t"), [(0.04, 1.0), (0.06, 0.0)])
 def test_the_gain_must_exceed_chance(slope: float, t: float) -> None:
     """1/Σp² = 2 and ½‖p − r‖₁ = ½, so df = ½; with κ = ½ and N = 10 the penalty is 0.025 (1 − t).
-    J = slope · (p_3 + p_4) = slope · t/2: on the whole way p gains 0.02, which is chance, or 0.03, which is not."""
-    found, way = restrained(P, REST, lambda q: slope * float(q[2:].sum()), samples=10, strength=0.5)
+    L = slope · (p_3 + p_4) = slope · t/2: on the whole way p gains 0.02, which is chance, or 0.03, which is not."""
+    found, way = restrained(P, REST, lambda q: slope * float(q[2:].sum()), before=math.inf, samples=10, strength=0.5)
     assert way == t
     assert torch.equal(found, REST if t else P)
 
 
 def test_half_of_the_way() -> None:
-    """J = 0.2 (p_3 + p_4)² = 0.05 t², so J + 0.025 (1 − t) has its minimum at t = 0.025 / 0.1 = ¼."""
-    found, way = restrained(P, REST, lambda q: 0.2 * float(q[2:].sum()) ** 2, samples=10, strength=0.5)
+    """L = 0.2 (p_3 + p_4)² = 0.05 t², so L + 0.025 (1 − t) has its minimum at t = 0.025 / 0.1 = ¼."""
+    found, way = restrained(P, REST, lambda q: 0.2 * float(q[2:].sum()) ** 2, before=math.inf, samples=10, strength=0.5)
     assert way == 0.25
     assert found.tolist() == pytest.approx([0.4375, 0.4375, 0.0625, 0.0625])
 
 
+@pytest.mark.parametrize(("before", "t"), [(0.02, 1.0), (0.0199, 0.75), (0.004, 0.0), (-1.0, 0.0)])
+def test_the_loss_does_not_rise_for_the_sake_of_averaging(before: float, t: float) -> None:
+    """L = 0.04 (p_3 + p_4) = 0.02 t and the penalty 0.025 (1 − t): chance on the whole way, L = 0, 0.005, … 0.02.
+    Of those the last is taken that is not above the loss before the round; where p itself is above it, p."""
+    _, way = restrained(P, REST, lambda q: 0.04 * float(q[2:].sum()), before=before, samples=10, strength=0.5)
+    assert way == t
+
+
 def test_a_mix_that_overflows_is_not_chosen() -> None:
     """Anywhere but at p the attackers' rows overflow; and at p only, where p itself is the one that does."""
-    _, way = restrained(P, REST, lambda q: math.inf if q[2] > 0 else 5.0, samples=1, strength=9.0)
+    _, way = restrained(P, REST, lambda q: math.inf if q[2] > 0 else 5.0, before=math.inf, samples=1, strength=9.0)
     assert way == 0
-    _, way = restrained(P, REST, lambda q: math.inf if q[2] == 0 else float(q[2]), samples=1, strength=0.0)
+    _, way = restrained(
+        P, REST, lambda q: math.inf if q[2] == 0 else float(q[2]), before=math.inf, samples=1, strength=0.0
+    )
     assert way == 0.25
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from smartfl.aggregators import SmartFL
+from smartfl.aggregators.calibration import CalibratedLoss
+from smartfl.aggregators.hull import Hull
 from smartfl.flat import FlatSpec
 from smartfl.types import Proxy, Server, Updates
 
@@ -46,9 +48,10 @@ def test_without_a_part_that_acts_here_it_is_smartfl(ablation, scene):
 
 
 def test_every_other_part_changes_the_weights_and_keeps_them_on_the_simplex(ablation, scene):
-    expected = scene(SmartFL(server_epochs=40))
-    for part in set(get_args(ablation.Part)) - {"paired test", "contradiction", "damage"}:
-        p = scene(ablation.Ablated(part=part, server_epochs=40))
+    """Without memory, which is against the flipped ones as some parts are."""
+    expected = scene(SmartFL(server_epochs=40, mistrust=0.0))
+    for part in set(get_args(ablation.Part)) - {"paired test", "contradiction", "damage", "charge", "rise"}:
+        p = scene(ablation.Ablated(part=part, server_epochs=40, mistrust=0.0))
         assert float(p.sum()) == pytest.approx(1), part
         assert float(p.min()) >= 0, part
         assert not torch.equal(p, expected), part
@@ -66,6 +69,32 @@ def test_a_memory_without_one_kind_of_evidence(ablation):
     assert held(part="centring") == [True, True, False]
     assert held(part="contradiction") == [True, False, False]
     assert held(part="damage") == [False, True, False]
+
+
+def test_contradiction_charged_as_damage(ablation):
+    """Client 1 led uphill; at a scale of 8 it pays eight times as much as for damage."""
+    unknown, labels = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)
+    loss = CalibratedLoss(unknown, labels, torch.ones(1), torch.zeros(2), price=1.0)
+    loss.scale = 8.0
+    for part, charged in (("charge", 0.5), ("centring", 4.0)):
+        rule = ablation.Ablated(part=part)
+        rule._past.agree([0, 1], torch.tensor([0.5, -0.5]))
+        assert rule._dear(loss, [0, 1]).tolist() == [0, charged]
+
+
+def test_drawn_back_though_the_loss_rises(ablation):
+    """Clients 0 and 1 send the model back as it was; 2 and 3 make it worse, by less than chance would."""
+    model = nn.Linear(1, 2, bias=False)
+    rows = torch.tensor([[2.0, -2.0], [2.0, -2.0], [1.8, -1.8], [1.8, -1.8]])
+    updates = Updates.of(rows, origin=torch.tensor([2.0, -2.0]), spec=FlatSpec.of(model))
+    server = Server(model=model, proxy=Proxy(torch.ones(8, 1), torch.zeros(8, dtype=torch.int64), 2))
+    p, back = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64), {}
+    for part in ("rise", "centring"):
+        rule = ablation.Ablated(part=part)
+        hull = Hull(updates, model, server.proxy.inputs)
+        before = rule._loss(hull, server.proxy).fit(hull.logits(p))
+        back[part] = rule._restrain(hull, p, before, server.proxy, range(4))[1]["drawn_back"]
+    assert back == {"rise": 1.0, "centring": 0.0}
 
 
 def test_a_factor_never_leads_away_from_zero_so_mirror_descent_does_not_start_there(ablation):

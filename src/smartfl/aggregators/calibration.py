@@ -105,11 +105,19 @@ class CalibratedLoss:
 
     def value(self, logits: Tensor) -> float:
         """min_s of the loss of all samples, whose logits are ``logits`` (N, C), plus price·s; ∞ if they overflow."""
+        fit, scale = self._at_its_best(logits)
+        return fit + self.price * scale
+
+    def fit(self, logits: Tensor) -> float:
+        """The loss itself at the scale that ``value`` chooses, without what the scale costs."""
+        return self._at_its_best(logits)[0]
+
+    def _at_its_best(self, logits: Tensor) -> tuple[float, float]:
         if not torch.isfinite(logits).all():
-            return math.inf
+            return math.inf, 1.0
         there = replace(self, latest=logits.clone())
         there.refit()
-        return float(there(logits, torch.arange(len(logits)))) + self.price * there.scale
+        return float(there(logits, torch.arange(len(logits)))), there.scale
 
     def __call__(self, logits: Tensor, index: Tensor) -> Tensor:
         """The loss of the samples ``index`` (b,), whose logits are ``logits`` (b, C)."""

@@ -49,11 +49,14 @@ class Mistrust:
         known = [self._held.get(i, Past()) for i in ids]
         usual = _mean([k.marks / k.counts for k in self._held.values() if k.counts > 0])
         marked = [(k.marks + PRIOR * usual) / (k.counts + PRIOR) for k in known]
-        direction = _mean([k.cosines / k.rounds for k in self._held.values() if k.rounds > 0])
-        uphill = [k.cosines + PRIOR * direction <= 0 for k in known]
+        return torch.where(self.contradict(ids), 1.0, torch.tensor(marked, dtype=torch.float64))
+
+    def contradict(self, ids: Sequence[int]) -> Tensor:
+        """(n,) bool: who of the clients ``ids`` has led uphill on the whole."""
         if not any(k.cosines > 0 for k in self._held.values()):
-            uphill = [False] * len(known)
-        return torch.tensor([1.0 if u else e for u, e in zip(uphill, marked, strict=True)], dtype=torch.float64)
+            return torch.zeros(len(ids), dtype=torch.bool)
+        usual = PRIOR * _mean([k.cosines / k.rounds for k in self._held.values() if k.rounds > 0])
+        return torch.tensor([self._held.get(i, Past()).cosines + usual <= 0 for i in ids])
 
     def trusted(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 weights ∝ 1 − e_i of the clients ``ids``: equal ones while nothing is known of anyone."""

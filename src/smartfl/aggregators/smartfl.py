@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -56,10 +57,11 @@ class SmartFL(Aggregator):
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
     ``mistrust`` = κ is how much memory counts: weight on client i costs κ λ e_i more, where e_i in [0, 1] is what past
-    rounds hold against it (``Mistrust``); ids must mean the same client in every round.  0 is a server without memory,
-    as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs to one federation.
-    ``restraint`` is how much a fitted weight must gain to be followed; 0 follows every one, as the paper does, the
-    calibrated variant has ½ unless told.
+    rounds hold against it (``Mistrust``), and κ λ s if it has led uphill on the whole; ids must mean the same client in
+    every round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless told.  With a
+    memory, an instance belongs to one federation.
+    ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
+    round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     A single client's model is shipped as it is.
     """
 
@@ -115,9 +117,11 @@ class SmartFL(Aggregator):
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
-        known = self._past.state_dict()
-        if self.mistrust or self.init in ("best", "agreement"):
-            cosines = agreement(hull, updates, self._loss(hull, proxy))
+        known, before = self._past.state_dict(), math.inf
+        if self.variant == "calibrated" or self.init in ("best", "agreement"):
+            loss = self._loss(hull, proxy)
+            cosines = agreement(hull, updates, loss)
+            before = loss.fit(loss.latest)  # of w^t, where the agreement was taken
             if self.mistrust:
                 self._past.agree(updates.ids, cosines)
             if self.init in ("best", "agreement"):
@@ -132,7 +136,7 @@ class SmartFL(Aggregator):
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
-        p, drawn_back = self._restrain(hull, without_dust(found.p), proxy, updates.ids)
+        p, drawn_back = self._restrain(hull, without_dust(found.p), before, proxy, updates.ids)
         found = replace(found, p=without_dust(p))
         remembered = self._remember(hull, found.p, proxy, updates.ids)
         vector, logits = hull.result(found.p)
@@ -155,7 +159,7 @@ class SmartFL(Aggregator):
         if agreed is None or self.init == "agreement":
             return fedavg if agreed is None else agreed
         loss = self._loss(hull, proxy)
-        dear = self._dear(loss.price, updates.ids)
+        dear = self._dear(loss, updates.ids)
         starts = (fedavg, agreed, (fedavg + agreed) / 2)
         return min(starts, key=lambda p: loss.value(hull.logits(p)) + float(dear @ p))
 
@@ -174,17 +178,27 @@ class SmartFL(Aggregator):
         p = torch.zeros(len(updates), dtype=torch.float64).index_copy(0, where, found.coefficients.cpu())
         return replace(found, coefficients=p, events=events + found.events)
 
-    def _dear(self, price: float, ids: Sequence[int]) -> Tensor:
-        """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory."""
-        return (self.mistrust or 0.0) * price * self._past.of(ids)
+    def _dear(self, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
+        """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory.
 
-    def _restrain(self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]) -> tuple[Tensor, dict[str, float]]:
-        """p, drawn back towards equal weights on clients against whom nothing is held; says how far."""
+        Damage was measured in units of λ and is charged in them.  Who contradicts pays λs, as much as the whole scale
+        does: where logits are small and s is large, so are gradients, and λ alone would not be noticed.
+        """
+        held = torch.where(self._past.contradict(ids), loss.scale, self._past.of(ids))
+        return (self.mistrust or 0.0) * loss.price * held
+
+    def _restrain(
+        self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]
+    ) -> tuple[Tensor, dict[str, float]]:
+        """p, drawn back towards equal weights on clients against whom nothing is held; says how far.
+
+        ``before`` is the loss of the last global model.
+        """
         if not self.restraint:
             return p, {}
         loss = self._loss(hull, proxy)
         rest = self._past.trusted(ids)
-        p, t = restrained(p, rest, lambda q: loss.value(hull.logits(q)), len(proxy), self.restraint)
+        p, t = restrained(p, rest, lambda q: loss.fit(hull.logits(q)), before, len(proxy), self.restraint)
         return p, {"drawn_back": t}
 
     def _remember(self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]) -> dict[str, float]:
@@ -220,7 +234,8 @@ class SmartFL(Aggregator):
                 centre=self.variant == "centred",
             )
         loss = replace(self._loss(hull, proxy), latest=hull.logits(start).clone())
-        dear = self._dear(loss.price, ids)
+        loss.refit()
+        dear = self._dear(loss, ids)
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
             value, g = hull.gradient(p, index, loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class ServerStep:
         def draw_back() -> None:
             equal = torch.full_like(p, 1 / len(p))
             corner = F.one_hot(torch.tensor(0), len(p)).to(p)
-            restrained(corner, equal, lambda q: float(loss(hull.logits(q), everything)), len(everything), 0.5)
+            restrained(corner, equal, lambda q: float(loss(hull.logits(q), everything)), math.inf, len(everything), 0.5)
 
         def spread() -> None:
             hull._scale = None  # it is computed once
