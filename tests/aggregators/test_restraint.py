@@ -78,6 +78,19 @@ def test_clients_that_are_alike_keep_their_weights() -> None:
     assert held.tolist() == pytest.approx([1 / 12] * 12)
 
 
+def test_what_may_not_be_exceeded_is_the_loss_of_the_last_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A global model of zeros says nothing: ln 2 with two classes, whatever the scale."""
+    seen: list[float] = []
+
+    def watched(p: Tensor, rest: Tensor, fit: object, before: float, samples: int, strength: float) -> object:
+        seen.append(before)
+        return p, 0.0
+
+    monkeypatch.setattr("smartfl.aggregators.smartfl.restrained", watched)
+    Alike().weights(SmartFL())
+    assert seen == [pytest.approx(math.log(2))]
+
+
 def test_clients_that_do_damage_lose_theirs() -> None:
     """Five of twelve send the opposite: hundreds of samples leave no doubt, and none of their weight comes back."""
     problem = Alike(samples=256)

@@ -71,8 +71,10 @@ def test_a_memory_without_one_kind_of_evidence(ablation):
     assert held(part="damage") == [False, True, False]
 
 
-def test_contradiction_charged_as_damage(ablation):
-    """Client 1 led uphill; at a scale of 8 it pays eight times as much as for damage."""
+def test_contradiction_charged_as_damage(ablation, scene):
+    """Client 1 led uphill; at a scale of 8 it pays eight times as much as for damage.  In the scene the scale is above
+    1, so that it matters to the search."""
+    assert not torch.equal(scene(ablation.Ablated(part="charge", server_epochs=40)), scene(SmartFL(server_epochs=40)))
     unknown, labels = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)
     loss = CalibratedLoss(unknown, labels, torch.ones(1), torch.zeros(2), price=1.0)
     loss.scale = 8.0
