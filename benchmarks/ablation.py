@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from smartfl.aggregators.calibration import CalibratedLoss
+from smartfl.aggregators.columns import middle
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
@@ -45,6 +46,7 @@ Part = Literal[
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
     "hopeless",  # clients that do no better than guessing, at the best scale of their logits, stay out
+    "left out",  # clients that have led uphill on the whole stay out
     "leave one out",  # starts at the clients whose absence from the average raises the loss
     "held out",  # a quarter of the samples is kept back; the weights of the epoch that does best on it are returned
     "region",  # no further than 1 from the FedAvg weights, of at most 2
@@ -190,16 +192,27 @@ class Ablated(SmartFL):
             return kind(loss.latest, loss.labels, loss.weights, loss.prior, loss.price)
         return loss
 
+    def _out(self, hull: Hull, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
+        """(n,) bool: who stays out of the search; nobody where that would be everybody."""
+        out = torch.zeros(len(ids), dtype=torch.bool)
+        if self.part == "left out":
+            out = self._past.contradict(ids)
+        if self.part == "hopeless":
+            corners = torch.eye(len(ids), dtype=torch.float64)
+            alone = torch.tensor([loss.value(hull.logits(corner)) - loss.price for corner in corners])
+            out = alone >= math.log(len(loss.prior))
+        return torch.zeros_like(out) if out.all() else out
+
     def _optimise(
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
         loss = replace(self._loss(hull, proxy), latest=hull.logits(start).clone())
         loss.refit()
         dear = self._dear(loss, ids)
-        if self.part == "hopeless":
-            corners = torch.eye(len(start), dtype=torch.float64)
-            alone = torch.tensor([loss.value(hull.logits(corner)) - loss.price for corner in corners])
-            dear = dear + torch.where(alone < math.log(proxy.num_classes), 0.0, 1e3 * loss.price)
+        out = self._out(hull, loss, ids)
+        if out.any():
+            start = torch.where(out, 0.0, start + 1e-6)
+            start /= start.sum()
         if self.part == "mirror":  # a factor never leads away from 0
             start = 0.9 * start + 0.1 / len(start)
         order = torch.randperm(len(proxy), generator=generator) if self.part == "held out" else torch.arange(len(proxy))
@@ -214,6 +227,8 @@ class Ablated(SmartFL):
             if self.part == "prior":
                 pull = 0.1 * loss.scale * loss.price / self.penalty
                 g = g + pull * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
+            if out.any():  # whoever is out has no say in what the others share
+                g = torch.where(out, 1e3 * loss.price, g - middle(g[~out][:, None]))
             return value, g - g.mean() if self.part == "median" else g
 
         def each_epoch(p: Tensor) -> None:
@@ -232,7 +247,7 @@ class Ablated(SmartFL):
             gradient,
             [[used[index] for index in epoch] for epoch in batches],
             optimizers.get(self.part, SteadyAdam(self.lr)),
-            centre=self.part not in ("centring", "median"),
+            centre=self.part not in ("centring", "median") and not out.any(),
             each_epoch=each_epoch,
             decay=self.part != "decay",
         )

@@ -1,6 +1,7 @@
 """Server steps compared on the same client models: record the matrices of real rounds once, then replay them.
 
-    python benchmarks/replay.py record STUDY.toml --method smartfl --at 3,10,30 --dir replay [--where AXIS=VALUE …]
+    python benchmarks/replay.py record STUDY.toml --method smartfl --at 3,10,30 --dir replay
+        [--where AXIS=VALUE …] [--set KEY=VALUE …]
     python benchmarks/replay.py compare --dir replay --out results/replay/records.jsonl
     python benchmarks/replay.py table --out results/replay/records.jsonl
 
@@ -201,6 +202,7 @@ def main() -> None:
     parser.add_argument("--method", default="smartfl")
     parser.add_argument("--at", default="3,10,30")
     parser.add_argument("--where", action="append", default=[])
+    parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--dir", type=Path, default=Path("replay"))
     parser.add_argument("--out", type=Path, default=Path("results/replay/records.jsonl"))
     arguments = parser.parse_args()
@@ -210,7 +212,7 @@ def main() -> None:
             axis: tuple(values.split(",")) for axis, _, values in (text.partition("=") for text in arguments.where)
         }
         rounds = frozenset(map(int, arguments.at.split(",")))
-        chosen = Selection(only=(arguments.method,), where=where, seeds=1)
+        chosen = Selection(only=(arguments.method,), where=where, seeds=1, settings=tuple(arguments.set))
         for trial in read_study(arguments.study).trials(chosen):
             record(trial.experiment, rounds, arguments.dir)
         return

@@ -50,7 +50,7 @@ def test_without_a_part_that_acts_here_it_is_smartfl(ablation, scene):
 def test_every_other_part_changes_the_weights_and_keeps_them_on_the_simplex(ablation, scene):
     """Without memory, which is against the flipped ones as some parts are."""
     expected = scene(SmartFL(server_epochs=40, mistrust=0.0))
-    for part in set(get_args(ablation.Part)) - {"paired test", "contradiction", "damage", "charge", "rise"}:
+    for part in set(get_args(ablation.Part)) - {"paired test", "contradiction", "damage", "charge", "rise", "left out"}:
         p = scene(ablation.Ablated(part=part, server_epochs=40, mistrust=0.0))
         assert float(p.sum()) == pytest.approx(1), part
         assert float(p.min()) >= 0, part
@@ -82,6 +82,19 @@ def test_contradiction_charged_as_damage(ablation, scene):
         rule = ablation.Ablated(part=part)
         rule._past.agree([0, 1], torch.tensor([0.5, -0.5]))
         assert rule._dear(loss, [0, 1]).tolist() == [0, charged]
+
+
+def test_who_led_uphill_is_left_out_and_has_no_say_in_what_the_others_share(ablation):
+    """Clients 2 to 4 lead uphill and are the majority; of the other two, the better one still wins."""
+    model = nn.Linear(2, 2, bias=False)
+    rows = torch.tensor([[1.0, 0, -1, 0], [0.5, 1, -0.5, -1], *3 * [[-1.0, 0, 1, 0]]])
+    updates = Updates.of(rows, origin=torch.zeros(4), spec=FlatSpec.of(model))
+    inputs = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).repeat(32, 1)
+    proxy = Proxy(inputs, torch.tensor([0, 1]).repeat(32), 2)
+    rule = ablation.Ablated(part="left out", server_epochs=40, restraint=0.0)
+    p = rule(updates, Server(model=model, proxy=proxy, generator=torch.Generator().manual_seed(0))).coefficients
+    assert p[2:].tolist() == [0, 0, 0]
+    assert p[0] > 0.9
 
 
 def test_drawn_back_though_the_loss_rises(ablation):
