@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -195,6 +196,24 @@ def table(lines: list[dict[str, Any]]) -> str:
     return "\n".join([head, *(f"| {k} | " + " | ".join(v.get(n, "–") for n in names) + " |" for k, v in rows.items())])
 
 
+def summary(lines: list[dict[str, Any]]) -> str:
+    """Rows are variants, columns a dataset without and with attackers: means over recorded rounds, as in `table`."""
+    cells: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for line in lines:
+        column = f"{line['dataset']}, {'attackers' if line['rate'] else 'no attack'}"
+        cells.setdefault(line["variant"], {}).setdefault(column, []).append(line)
+    columns = sorted({column for row in cells.values() for column in row})
+
+    def shown(cell: list[dict[str, Any]]) -> str:
+        text = f"{100 * fmean(line['accuracy'] for line in cell):.1f}"
+        masses = [line["malicious_mass"] for line in cell if line["rate"] and line["malicious_mass"] is not None]
+        return f"{text} ({fmean(masses):.2f})" if masses else text
+
+    head = "| | " + " | ".join(columns) + " |\n|---|" + "---:|" * len(columns)
+    rows = {name: [shown(row[c]) if c in row else "–" for c in columns] for name, row in cells.items()}
+    return "\n".join([head, *(f"| {name} | " + " | ".join(row) + " |" for name, row in rows.items())])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["record", "compare", "table"])
@@ -223,7 +242,8 @@ def main() -> None:
                 for line in compare(scene):
                     file.write(json.dumps(line) + "\n")
                     file.flush()
-    print(table([json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]))
+    lines = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
+    print(summary(lines), table(lines), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -55,3 +55,18 @@ def test_variants_are_judged_on_the_same_rows(replay, recorded, monkeypatch):
     assert smart["malicious_mass"] < 0.1
     assert smart["proxy_loss"] < uniform["proxy_loss"]
     assert "| digits, α 1, sign_flip 0.3, round 2 |" in replay.table([uniform, smart])
+
+
+def test_a_summary_has_means_over_rounds(replay):
+    def line(variant: str, rate: float, accuracy: float, mass: float | None) -> dict[str, object]:
+        return {
+            "dataset": "digits",
+            "variant": variant,
+            "rate": rate,
+            "accuracy": accuracy,
+            "malicious_mass": mass,
+        }
+
+    lines = [line("a", 0.4, 0.5, 0.2), line("a", 0.7, 0.6, 0.4), line("a", 0.0, 0.9, 0.0), line("b", 0.0, 0.8, None)]
+    assert replay.summary(lines).splitlines()[0] == "| | digits, attackers | digits, no attack |"
+    assert replay.summary(lines).splitlines()[2:] == ["| a | 55.0 (0.30) | 90.0 |", "| b | – | 80.0 |"]
