@@ -2,7 +2,7 @@
 
     python benchmarks/replay.py record STUDY.toml --method smartfl --at 3,10,30 --dir replay
         [--where AXIS=VALUE …] [--set KEY=VALUE …]
-    python benchmarks/replay.py compare --dir replay --out results/replay/records.jsonl
+    python benchmarks/replay.py compare --dir replay [--at 3,10] [--only VARIANT,…] --out results/replay/records.jsonl
     python benchmarks/replay.py table --out results/replay/records.jsonl
 
 ``record`` runs the study's experiments under one method and leaves, for every round named, what the server had: rows,
@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,14 +146,15 @@ def accuracy(scene: Scene, vector: Tensor) -> float:
 
 
 @torch.no_grad()
-def compare(scene: Scene) -> Iterator[dict[str, Any]]:
-    """A line for every variant on one recorded round."""
+def compare(scene: Scene, only: Sequence[str] = tuple(VARIANTS)) -> Iterator[dict[str, Any]]:
+    """A line for every variant named in ``only`` on one recorded round."""
     proxy, labels = scene.proxy, scene.proxy.labels
     assert labels is not None
     alone = client_logits(scene.updates, scene.model, proxy.inputs)
     best = min(float(F.cross_entropy(z.double(), labels).nan_to_num(torch.inf)) for z in alone)
     attack = scene.experiment.attack
-    for name, settings in VARIANTS.items():
+    for name in only:
+        settings = VARIANTS[name]
         rule = build("aggregators", settings["name"], {k: v for k, v in settings.items() if k != "name"}, "aggregator")
         if getattr(rule, "mistrust", None):
             rule.load_state_dict(scene.memory)
@@ -219,27 +220,30 @@ def main() -> None:
     parser.add_argument("what", choices=["record", "compare", "table"])
     parser.add_argument("study", nargs="?")
     parser.add_argument("--method", default="smartfl")
-    parser.add_argument("--at", default="3,10,30")
+    parser.add_argument("--at")
+    parser.add_argument("--only", default=",".join(VARIANTS))
     parser.add_argument("--where", action="append", default=[])
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--dir", type=Path, default=Path("replay"))
     parser.add_argument("--out", type=Path, default=Path("results/replay/records.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    rounds = frozenset(map(int, arguments.at.split(","))) if arguments.at else None
     if arguments.what == "record":
         where = {
             axis: tuple(values.split(",")) for axis, _, values in (text.partition("=") for text in arguments.where)
         }
-        rounds = frozenset(map(int, arguments.at.split(",")))
         chosen = Selection(only=(arguments.method,), where=where, seeds=1, settings=tuple(arguments.set))
         for trial in read_study(arguments.study).trials(chosen):
-            record(trial.experiment, rounds, arguments.dir)
+            record(trial.experiment, rounds or frozenset({3, 10, 30}), arguments.dir)
         return
     if arguments.what == "compare":
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         with arguments.out.open("a", encoding="utf-8") as file:
             for scene in scenes(arguments.dir):
-                for line in compare(scene):
+                if rounds is not None and scene.round not in rounds:
+                    continue
+                for line in compare(scene, arguments.only.split(",")):
                     file.write(json.dumps(line) + "\n")
                     file.flush()
     lines = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
