@@ -183,7 +183,8 @@ def main(arguments: list[str] | None = None) -> None:
         _say(str(error))
         sys.exit(2)
     except Interrupted:
-        _say("interrupted; the finished rounds are kept: the same command goes on (run: with --resume)")
+        same = "the same command without --fresh" if "--fresh" in arguments else "the same command"
+        _say(f"interrupted; the finished rounds are kept: {same} goes on (run: with --resume)")
         sys.exit(130)
     except Exception as error:
         if debug:

@@ -146,7 +146,7 @@ def explain(error: ValidationError, setting: str, accepted: list[str] | None = N
     if first["type"] == "missing":
         return f"{where} is required"
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error" and message.startswith(f"{where}."):  # it names a key of this table itself
+    if first["type"] == "value_error" and (not where or message.startswith(f"{where}.")):  # it names the key itself
         return message
     if first["type"] == "model_type":
         message = f"a table is accepted, [{where}]"

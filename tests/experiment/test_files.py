@@ -80,6 +80,14 @@ def test_a_new_rule_clears_the_settings_of_the_old_one():
     assert override(BASE, ["aggregator.name=smartfl"])["aggregator"] == BASE["aggregator"]
 
 
+def test_naming_the_default_clears_nothing():
+    tables = {"aggregator": {"server_epochs": 3}, "model": {"hidden": [7]}, "attack": {"rate": 0.0}}
+    named = override(tables, ["aggregator.name=smartfl", "model.name=mlp", "attack.name=none"])
+    assert named["aggregator"] == {"name": "smartfl", "server_epochs": 3}
+    assert named["model"] == {"name": "mlp", "hidden": [7]}
+    assert override(tables, ["aggregator.name=krum"])["aggregator"] == {"name": "krum"}
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_settings_of_the_new_rule_count_whatever_their_order(order):
     settings = ["aggregator.name=krum", "aggregator.f=2"][::order]

@@ -71,6 +71,7 @@ def test_expansion(tables):
         (Selection(seeds=1), 7),
         (Selection(where={"data.alpha": ("1",)}), 6),
         (Selection(where={"data.alpha": ("1.0", "0.10")}), 14),
+        (Selection(where={"data.alpha": ("1", "1.0", "alpha 1")}), 6),
         (Selection(where={"features": ("raw, as it is",)}), 8),
         (Selection(where={"features": ("unit",), "data.alpha": ("1",)}, only=("krum",)), 0),
     ],
@@ -114,6 +115,17 @@ def test_merging_leaves_its_arguments_alone():
         ({"exclude": [{"methods": ["krum"], "when": {"beta": [2.0]}}]}, "'beta' is unknown"),
         ({"figure": {"kind": "sweep", "x": "beta"}}, "figure.x: 'beta' is unknown"),
         ({"seeds": 0}, "seeds = 0"),
+        ({"axes": {"data": {"alpha": 0.1}}}, "axes.data.alpha = 0.1: a list of at least one value is accepted"),
+        ({"axes": {"data": {"partition": "iid"}}}, "axes.data.partition = 'iid': a list"),
+        ({"axes": {"data": {"alpha": []}}}, "axes.data.alpha = []: a list of at least one value"),
+        ({"axes": [1]}, "axes = [1]: a table is accepted"),
+        ({"methods": []}, "methods = []: a table is accepted"),
+        ({"methods": {"krum": "krum"}}, "methods.krum = 'krum': a table is accepted, [methods.krum]"),
+        (
+            {"axes": {"f": [{"label": "x", "data": {"alpha": 0.1}}, {"label": "x", "data": {"alpha": 1.0}}]}},
+            "axes.f: two points are called 'x'",
+        ),
+        ({"figure": {"kind": "sweep", "x": "features"}}, "figure.x = 'features': the axis of a sweep must be"),
         ({"axes": {"data": {"alpha": [1.0]}}, "exclude": [], "metric": "rounds"}, "needs points with a target"),
     ],
 )
@@ -122,6 +134,7 @@ def test_a_mistake_in_a_study_is_one_sentence(tables, change, said):
         Study.of(tables | change)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+    assert "'title'" not in str(error.value)  # the whole study is not part of the sentence
 
 
 @pytest.mark.parametrize(
@@ -137,6 +150,19 @@ def test_a_mistake_in_a_selection_is_one_sentence(tables, selection, said):
     with pytest.raises(UserError) as error:
         Study.of(tables).trials(selection)
     assert said in str(error.value)
+
+
+def test_a_table_that_is_none_is_the_experiments_mistake(tables):
+    with pytest.raises(UserError, match=r"^data = 3: "):
+        Study.of(tables | {"base": {"data": 3}, "axes": {}, "exclude": []}).trials()
+
+
+def test_any_name_will_do_for_a_file_and_a_method(tmp_path):
+    file = tmp_path / "my study (1).toml"
+    file.write_text('title = "t"\n[methods."my rule"]\naggregator.name = "fedavg"\n')
+    study = read_study(str(file))
+    assert study.name == "my-study-1-"
+    assert study.trials(Selection(seeds=1))[0].experiment.name == "digits-my-rule"
 
 
 def test_names_that_are_no_study(tmp_path):

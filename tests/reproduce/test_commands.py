@@ -61,6 +61,10 @@ def test_status(done):
         ["krum", "2", "1", "0", "2/4"],
         ["finetune", "4", "0", "0", "0/8"],
     ]
+    status, out, _ = done("reproduce", "study.toml", *FEW, "--export", "results/mine")
+    assert (status, done("reproduce", "study.toml", "--status", "--out", "other")[1].split()[5:7]) == (0, ["10", "2"])
+    elsewhere = done("reproduce", "study.toml", "--status", "--out", "other", "--export", "store")[1]
+    assert elsewhere.split()[5:7] == ["10", "2"]  # results/ counts beside what is exported to
     status, out, _ = done("reproduce", "--status", "--seeds", "1")
     assert (status, len(out.splitlines())) == (0, 14)
     status, out, _ = done("reproduce", "--status", "--seeds", "1", "--only", "krum")
@@ -95,6 +99,12 @@ def test_table_and_figure(done):
     assert Path("drawn/study.svg").exists()
 
 
+def test_an_axis_named_twice_keeps_all_its_points(done):
+    assert "rate 0.5" not in done("table", "study.toml", "--where", "attack.rate=0.25")[1]
+    both = ("--where", "attack.rate=0.25", "--where", "attack.rate=0.5")
+    assert done("table", "study.toml", *both) == done("table", "study.toml")
+
+
 def test_set_changes_every_run(type_in):
     selection = Selection(settings=("data.clients=6",), rounds=1)
     assert {t.experiment.data.clients for t in read_study("table4").trials(selection)} == {6}
@@ -125,6 +135,10 @@ def test_set_changes_every_run(type_in):
         (["table", "study.toml", "--set", "rounds"], "--set"),
         (["table", "study.toml", "--results", "reslts"], "--results = 'reslts' is not a directory"),
         (["figure", "study.toml"], "nothing of study has been run"),
+        (["figure", "study.toml", "--only", "krum", "--where", "attack.rate=0.5"], "nothing of study is left"),
+        (["table", "study.toml", "--only", "krum", "--where", "attack.rate=0.5"], "nothing of study is left"),
+        (["table", "study.toml", "--only", "krum", "--where", "attack.rate=0.5", "--at", "1"], "nothing of study"),
+        (["reproduce", "study.toml", "--only", "krum", "--where", "attack.rate=0.5"], "nothing of study is left"),
         (["tune", "study.toml", "--method", "krum"], "--method"),
     ],
 )

@@ -6,7 +6,9 @@ import json
 import multiprocessing
 import os
 import shutil
-from contextlib import closing
+import subprocess
+import sys
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from filelock import FileLock
 
 from smartfl.errors import UserError
 from smartfl.experiment.files import read_experiment
+from smartfl.runs import environment
 from smartfl.runs.directory import read_lines
 from smartfl.runs.execute import default_path, execute
 from smartfl.simulation import Simulation
@@ -103,6 +106,37 @@ def test_what_smartfl_remembers_of_clients_survives_a_cut(tiny, tmp_path):
     kept = read_lines(tmp_path / "whole" / "coefficients.jsonl")[2]
     assert (after["round"], after["ids"]) == (3, kept["ids"])
     assert after["coefficients"] != kept["coefficients"]
+
+
+def test_the_revisions_that_computed_earlier_rounds_stay_on_record(experiment, tmp_path, monkeypatch):
+    """Round 1 by a, begun again by b with nothing lost to a, cut, and ended by c, which was cut once more."""
+    path = tmp_path / "cut"
+    for revision, stop in (("a", 1), ("b", 2), ("c", 3), ("c", None)):
+        monkeypatch.setattr("smartfl.runs.environment.revision", lambda revision=revision: revision)
+        with pytest.raises(Cut) if stop else nullcontext():
+            run(experiment, path, stop=stop, resume=True)
+    found = json.loads((path / "environment.json").read_text())
+    assert (found["revision"], found["earlier_revisions"]) == ("c", ["a", "b"])
+    run(experiment, path, fresh=True)
+    assert "earlier_revisions" not in json.loads((path / "environment.json").read_text())
+
+
+def test_a_repository_around_an_installed_package_is_not_its_revision(tmp_path):
+    """As of a project with its own .venv."""
+    project = tmp_path / "project"
+    package = project / ".venv" / "runs"
+    package.mkdir(parents=True)
+    shutil.copy(environment.__file__, package / "environment.py")
+    (project / "own.txt").write_text("theirs")
+    for arguments in (
+        ["init", "-q"],
+        ["add", "own.txt"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "theirs"],
+    ):
+        subprocess.run(["git", "-C", str(project), *arguments], check=True)
+    code = "import environment; print(environment.revision())"
+    found = subprocess.run([sys.executable, "-c", code], cwd=package, capture_output=True, text=True, check=True)
+    assert found.stdout == "None\n"
 
 
 def test_half_a_line_and_rounds_beyond_the_checkpoint_are_cut_off(experiment, whole, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from smartfl.errors import UserError
-from smartfl.experiment.schema import Experiment
+from smartfl.experiment.schema import DEFAULT_NAMES, Experiment
 
 # Keys of a named table that keep their meaning when the name changes.
 _GENERAL = {"attack": {"rate", "who", "report"}, "aggregator": set[str](), "model": set[str]()}
@@ -23,8 +23,13 @@ def read_experiment(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     tables = read_tables(path)
     if "methods" in tables:
         raise UserError(f"'{path}' has [methods] and is a study of many runs: smartfl reproduce {path}")
-    tables.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem))
+    tables.setdefault("name", safe_name(path.stem))
     return Experiment.of(override(tables, overrides))
+
+
+def safe_name(text: str) -> str:
+    """``text`` as a name of runs and directories: what may not be in one is a hyphen."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
 
 
 def read_tables(path: Path) -> dict[str, Any]:
@@ -56,7 +61,8 @@ def override(tables: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
                 raise UserError(f"--set {'.'.join(path)}: '{part}' is not a table")
-        if path[-1] == "name" and len(path) == 2 and path[0] in _GENERAL and table.get("name") != value:
+        renames = path[-1] == "name" and len(path) == 2 and path[0] in _GENERAL
+        if renames and table.get("name", DEFAULT_NAMES[path[0]]) != value:
             general = set[str]() if value == "none" else _GENERAL[path[0]]
             for key in set(table) - general:
                 del table[key]

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from smartfl.errors import UserError
 from smartfl.registry import explain
 
+DEFAULT_NAMES = {"model": "mlp", "aggregator": "smartfl", "attack": "none"}  # of tables that give no name
+
 
 class Table(BaseModel):
     """A TOML table whose keys are all known."""
@@ -76,7 +78,7 @@ class ClientSettings(BaseModel):
 class AttackSettings(Named):
     """Who lies, and how; further keys are settings of the attack."""
 
-    name: str = "none"
+    name: str = DEFAULT_NAMES["attack"]
     rate: float = Field(0.0, ge=0, le=1, description="share of all clients that are compromised")
     who: Literal["fixed", "per_round"] = Field("fixed", description="per_round draws among the cohort each round")
     report: Literal["honest", "max", "median"] | int = Field("honest", description="sample count attackers report")
@@ -116,12 +118,12 @@ class Experiment(Table):
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         many = value if isinstance(value, list | tuple) else (value,)
-        return [{"name": "mlp", **one} if isinstance(one, dict) else one for one in many]
+        return [{"name": DEFAULT_NAMES["model"], **one} if isinstance(one, dict) else one for one in many]
 
     @field_validator("aggregator", mode="before")
     @classmethod
     def _with_name(cls, value: Any) -> Any:
-        return {"name": "smartfl", **value} if isinstance(value, dict) else value
+        return {"name": DEFAULT_NAMES["aggregator"], **value} if isinstance(value, dict) else value
 
     @field_validator("model")
     @classmethod

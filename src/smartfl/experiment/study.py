@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from smartfl.errors import UserError
-from smartfl.experiment.files import override
+from smartfl.experiment.files import override, safe_name
 from smartfl.experiment.schema import Experiment, Table
 from smartfl.registry import explain
 
@@ -152,21 +152,35 @@ class Study(Table):
     @field_validator("axes", mode="before")
     @classmethod
     def _points(cls, value: Any) -> Any:
-        return {key: [_point(key, v) for v in values] for key, values in flat(value)}
+        points = {}
+        for key, values in flat(_table(value)):
+            if not isinstance(values, list | tuple) or not values:
+                raise ValueError(f"axes.{key} = {values!r}: a list of at least one value is accepted")
+            points[key] = [_point(key, v) for v in values]
+        return points
 
     @field_validator("methods", mode="before")
     @classmethod
     def _labels(cls, value: Any) -> Any:
+        for key, method in _table(value).items():
+            if not isinstance(method, Mapping):
+                raise ValueError(f"methods.{key} = {method!r}: a table is accepted, [methods.{key}]")
         return {key: {"label": key, **method} for key, method in value.items()}
 
     @model_validator(mode="after")
     def _names_agree(self) -> Study:
+        for axis, points in self.axes.items():
+            labels = [point.label for point in points]
+            if again := next((label for label in labels if labels.count(label) > 1), None):
+                raise ValueError(f"axes.{axis}: two points are called '{again}'; a label of its own tells them apart")
         for exclusion in self.exclude:
             check(exclusion.methods, self.methods, "exclude.methods")
             for axis, values in exclusion.when.items():
                 self.points_at(axis, map(str, values), "exclude.when")
         if self.figure.x is not None:
             check([self.figure.x], self.axes, "figure.x")
+            if not all(isinstance(point.value, int | float) for point in self.axes[self.figure.x]):
+                raise ValueError(f"figure.x = '{self.figure.x}': the axis of a sweep must be a setting with numbers")
         if self.metric == "rounds" and not any(p.target for points in self.axes.values() for p in points):
             raise ValueError("the metric 'rounds' needs points with a target")
         return self
@@ -187,7 +201,7 @@ class Study(Table):
             if not matching:
                 known = ", ".join(_shown(p.value) if p.value is not None else p.label for p in self.axes[axis])
                 raise UserError(f"{setting}: {axis} = {value} is not in the study; accepted: {known}")
-            found += matching
+            found += [point for point in matching if point not in found]
         return found
 
     def trials(self, selection: Selection | None = None) -> list[Trial]:
@@ -223,8 +237,9 @@ class Study(Table):
         tables = override(tables, selection.settings)
         if selection.rounds is not None:
             tables["rounds"] = selection.rounds
-        dataset = tables.get("data", {}).get("dataset", "digits").replace(":", "-").replace("/", "-")
-        return Experiment.of(tables | {"name": f"{dataset}-{method}"})
+        data = tables.get("data")
+        dataset = data.get("dataset", "digits") if isinstance(data, Mapping) else "digits"
+        return Experiment.of(tables | {"name": safe_name(f"{dataset}-{method}")})
 
 
 def named(point: Point, value: str) -> bool:
@@ -269,6 +284,12 @@ def merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 def _with_seed(trial: Trial, seed: int) -> Trial:
     experiment = trial.experiment.model_copy(update={"seed": trial.experiment.seed + seed})
     return Trial(trial.method, trial.points, seed, experiment)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError("a table is accepted")
+    return value
 
 
 def _point(axis: str, value: Any) -> dict[str, Any]:

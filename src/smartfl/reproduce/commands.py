@@ -67,8 +67,8 @@ def reproduce(
         if name is None and only is not None:  # of all studies, those that have these methods
             studies = [study for study in studies if not set(_methods(study, only)) - study.methods.keys()]
         wanted = [select(study, only, where, seeds, rounds, set_, tuned) for study in studies]
-        requests = [Request(*each, out, stores or (store_of(None),)) for each in zip(studies, wanted, strict=True)]
-        print(status_text([request.plan() for request in requests]), end="")
+        requests = [Request(*each, out, (*stores, store_of(None))) for each in zip(studies, wanted, strict=True)]
+        print(status_text([request.plan(empty=True) for request in requests]), end="")
         return
     if name is None:
         raise UserError(f"NAME is missing; accepted: {', '.join(study_names())}, or a .toml file")
@@ -176,11 +176,16 @@ class Request:
     out: Path
     stores: tuple[Path, ...]
 
-    def plan(self) -> Plan:
-        """Every run of it, as far as it is now."""
+    def plan(self, empty: bool = False) -> Plan:
+        """Every run of it, as far as it is now; none at all is a mistake unless ``empty``."""
         from smartfl.reproduce.plan import plan
 
-        return plan(self.study, self.selection, self.out, self.stores)
+        found = plan(self.study, self.selection, self.out, self.stores)
+        if not found.runs and not empty:
+            raise UserError(
+                f"nothing of {self.study.name} is left: the methods chosen do not apply at the points chosen"
+            )
+        return found
 
 
 def _run(request: Request, jobs: int | None, device: str, ray: bool, export: Path | None) -> Plan:
@@ -263,7 +268,8 @@ def _where(where: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
         if not equals or not axis.strip() or not values.strip():
             raise UserError(f"--where takes AXIS=VALUE,…, for example data.alpha=0.01, got '{text}'")
         # A label may hold a comma: "MNIST, alpha 0.01" is one value.
-        wanted[axis.strip()] = (values.strip(),) if ", " in values else tuple(v.strip() for v in values.split(","))
+        more = (values.strip(),) if ", " in values else tuple(v.strip() for v in values.split(","))
+        wanted[axis.strip()] = wanted.get(axis.strip(), ()) + more
     return wanted
 
 

@@ -23,5 +23,7 @@ def begin_where(source: Path, cell: Cell) -> None:
     for name in ("rounds.jsonl", "coefficients.jsonl"):
         lines = read_lines(source / name)
         write_text(part / name, "".join(json.dumps(line) + "\n" for line in lines))
+    if (source / "environment.json").exists():  # which revision computed the rounds so far
+        shutil.copy(source / "environment.json", part)
     write_text(part / "experiment.toml", write_experiment(cell.experiment))
     part.rename(cell.path)

@@ -25,7 +25,7 @@ def draw_study(plan: Plan, path: Path) -> Path:
     if path.suffix.lower() not in FORMATS:
         raise UserError(f"figure file '{path.name}' must end in {', '.join(FORMATS)}")
     if not any(planned.done for planned in plan.runs):
-        raise UserError(f"nothing of {plan.study.name} has been run: smartfl reproduce {plan.study.name}")
+        raise UserError(f"nothing of {plan.study.name} has been run yet: `smartfl reproduce` runs it")
     try:
         from matplotlib import rc_context
     except ImportError as error:

@@ -153,7 +153,7 @@ def _sweep(plan: Plan) -> list[Panel]:
             labels,
             tuple(line for method in plan.methods if (line := _swept(plan, method, columns, place))),
             study.figure.xlabel or study.figure.x,
-            "Test accuracy (%)",
+            "Weight on attackers (%)" if study.metric == "mass" else "Test accuracy (%)",
             _begun(plan, columns),
             ticks=tuple(float(column[place].value) for column in columns),
             log=study.figure.log,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,15 @@ class RunDirectory:
             write_text(file, "".join(json.dumps(line) + "\n" for line in lines[:done]))
         return state
 
-    def write_environment(self, found: dict[str, Any]) -> None:
-        write_text(self.path / "environment.json", json.dumps(found, indent=1))
+    def write_environment(self, found: dict[str, Any], goes_on: bool) -> None:
+        """Where the run takes place; if it goes on, the other revisions that computed earlier rounds stay on record."""
+        file = self.path / "environment.json"
+        if goes_on and file.exists():
+            before = json.loads(file.read_text(encoding="utf-8"))
+            revisions = [*before.get("earlier_revisions", ()), before.get("revision"), found["revision"]]
+            if earlier := [old for old, new in pairwise(revisions) if old != new]:
+                found = {**found, "earlier_revisions": earlier}
+        write_text(file, json.dumps(found, indent=1))
 
     def add(self, record: RoundRecord, state: State) -> None:
         """Log a round; checkpoint when it is due."""

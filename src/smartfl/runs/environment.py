@@ -33,6 +33,7 @@ def revision() -> str | None:
     """The git commit of the source tree, with "+" if it was changed since; None outside a checkout."""
     here = Path(__file__).parent
     try:
+        _git(here, "ls-files", "--error-unmatch", Path(__file__).name)  # a .venv inside another project is not ours
         head = _git(here, "rev-parse", "HEAD")
         changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
     except (OSError, subprocess.SubprocessError):

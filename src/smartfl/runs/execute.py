@@ -45,7 +45,7 @@ def execute(
             return run.result()
         if (state := run.restore()) is not None:
             simulation.restore(state)
-        run.write_environment(environment(simulation.workers, executor, device))
+        run.write_environment(environment(simulation.workers, executor, device), goes_on=state is not None)
         with closing(iter(simulation)) as records:
             for record in records:
                 run.add(record, simulation.state)

@@ -31,7 +31,7 @@ def shipped_study(name: str) -> str | None:
 
 def read_study(name: str) -> Study:
     """The study of that name, or in a TOML file of the user's."""
-    from smartfl.experiment.files import read_tables
+    from smartfl.experiment.files import read_tables, safe_name
     from smartfl.experiment.study import Study
 
     if shipped := shipped_study(name):
@@ -44,4 +44,4 @@ def read_study(name: str) -> Study:
     tables = read_tables(path)
     if "methods" not in tables:
         raise UserError(f"'{name}' has no [methods] and is a plain experiment: smartfl run and compare take it")
-    return Study.of({"name": path.stem, **tables})
+    return Study.of({"name": safe_name(path.stem), **tables})
