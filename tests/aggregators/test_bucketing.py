@@ -39,6 +39,14 @@ def test_the_rule_sees_the_means_of_the_drawn_groups() -> None:
     assert result.info["buckets"] == 4
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_huge_rows_and_counts_of_one_bucket_do_not_add_up_to_inf(size: int) -> None:
+    rows = torch.full((size, 2), 3e38)
+    counts = torch.full((size,), 1.5e308, dtype=torch.float64)
+    result = Bucketing(FedAvg(), size)(Updates.of(rows, counts), server())
+    assert result.vector.tolist() == pytest.approx([3e38, 3e38])
+
+
 @pytest.mark.parametrize("rule", [Krum(f=2), Median(), FedAvg(), TrimmedMean(fraction=0.2)])
 def test_size_one_is_the_rule_itself(rule: Krum | Median | FedAvg | TrimmedMean) -> None:
     updates = Updates.of(ROWS, num_examples=torch.arange(11), ids=range(5, 16))

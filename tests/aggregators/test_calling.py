@@ -1,11 +1,14 @@
 """Calling a rule as a library: plain arrays, models, and the mistakes people make with them."""
 
+from copy import deepcopy
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from smartfl import FlatSpec, Proxy, Server, Updates
-from smartfl.aggregators import Krum, SmartFL, SmartFLUnlabelled
+from smartfl.aggregators import Aggregator, Finetune, FLTrust, Krum, Sageflow, SmartFL, SmartFLUnlabelled
 from smartfl.errors import UserError
 
 
@@ -25,6 +28,22 @@ def test_plain_rows_take_the_layout_of_the_servers_model() -> None:
     assert torch.equal(plain.vector, told.vector)
     assert plain.coefficients is not None
     assert plain.coefficients[1] == 0
+
+
+@pytest.mark.parametrize("rule", [SmartFL, SmartFLUnlabelled, FLTrust, Finetune, Sageflow])
+def test_rows_and_model_may_have_different_precision(rule: type[Aggregator]) -> None:
+    """NumPy's arrays are float64; the result is of the model's type, and the same to its precision."""
+    model, rows, proxy = two_opinions()
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)  # type: ignore[arg-type]
+    expected = rule()(Updates.of(rows), Server(model=model, proxy=proxy)).vector
+    mixed = rule()(Updates.of(rows.double().numpy()), Server(model=model, proxy=proxy)).vector
+    assert torch.equal(mixed, expected)
+    double = Server(model=deepcopy(model).double(), proxy=replace(proxy, inputs=proxy.inputs.double()))
+    for given in (rows, rows.double()):
+        wide = rule()(Updates.of(given), double).vector
+        assert wide.dtype == torch.float64
+        torch.testing.assert_close(wide.float(), expected, atol=1e-3, rtol=1e-3)  # Adam magnifies rounding
 
 
 def test_plain_rows_of_another_length_are_refused_by_a_rule_that_needs_the_model_and_by_no_other() -> None:

@@ -77,3 +77,7 @@ def test_huge_row_is_the_one_that_goes() -> None:
     rows = ROWS.clone()
     rows[1] = 1e30
     assert DnC(f=1)(Updates.of(rows)).vector.tolist() == pytest.approx([2, 5 / 3, 3])
+    for huge in (1e200, 1.7e308):  # squares, and then differences, that no float64 holds
+        rows = ROWS.to(torch.float64)
+        rows[1] = torch.tensor([huge, -huge, huge], dtype=torch.float64)
+        assert DnC(f=1)(Updates.of(rows)).vector.tolist() == pytest.approx([2, 5 / 3, 3])

@@ -162,5 +162,9 @@ def test_settings_are_checked(knowledge: Knowledge) -> None:
     for settings in ({"target": -1}, {"fraction": 1.5}, {"size": 0}, {"replacement": "of"}):
         with pytest.raises(UserError, match=f"{next(iter(settings))} = "):
             Backdoor(**settings)  # type: ignore[arg-type]
+    bytes_ = Dense(torch.zeros((2, 1, 4, 4), dtype=torch.uint8))
+    for value in (300.0, -1.0):  # found before a single picture is painted
+        with pytest.raises(UserError, match=rf"value = {value:g} must lie between 0 and 255"):
+            Backdoor(value=value, fraction=0.1).poison_data(bytes_, torch.zeros(2), 3, knowledge.generator)
     with pytest.raises(UserError, match="target = 3"):
         Backdoor(target=3).poison_data(Dense(torch.zeros(1, 2)), torch.zeros(1), 3, knowledge.generator)

@@ -79,5 +79,6 @@ def test_loss_and_error_by_hand() -> None:
     vector = torch.tensor([3.0, 1.0]).log()
     assert loss_on(updates, model, judges, "loss")(vector) == pytest.approx(0.836988, abs=1e-5)
     assert loss_on(updates, model, judges, "error")(vector) == 0.5
-    assert loss_on(updates, model, judges, "loss")(torch.tensor([torch.nan, 0.0])) == WORST
+    for measure in ("loss", "error"):
+        assert loss_on(updates, model, judges, measure)(torch.tensor([torch.nan, 0.0])) == WORST
     assert progress_lost(updates, torch.ones(2))(torch.tensor([torch.inf, 0.0])) == WORST

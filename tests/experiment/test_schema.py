@@ -57,6 +57,10 @@ IN_THE_FILE = [
 ]
 
 BEFORE_A_RUN = [
+    (
+        {"attack": {"name": "mimic", "rate": 0.2}, "model": [{"name": "mlp"}, {"name": "logistic"}]},
+        r"^attack\.name = 'mimic' follows one direction and accepts one model$",
+    ),
     ({"aggregator": {"name": "crum"}}, r"^aggregator\.name = 'crum' is unknown; accepted: "),
     ({"aggregator": {"name": "krum", "g": 1}}, r"^aggregator\.g is not a setting; accepted: f, fraction"),
     ({"aggregator": {"name": "krum", "f": 1}}, r"^aggregator 'krum': f = 1 is too large for 4 clients: at most 0"),

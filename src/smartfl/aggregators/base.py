@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
@@ -32,6 +32,8 @@ class Aggregator(ABC):
             raise TypeError(f"{type(self).__name__} takes Updates; Updates.of(x) makes them of an (n, d) array")
         if server is not None and server.model is not None:
             updates = self._laid_out(updates, FlatSpec.of(server.model))
+            if self.needs_proxy != "no":
+                updates = _as_precise_as(updates, server.model)
         result = screened(self._aggregate_widened, updates, server)
         if result.vector.dtype != updates.origin.dtype:  # rows in half precision: the model is not
             result = replace(result, vector=result.vector.to(updates.origin.dtype))
@@ -72,6 +74,14 @@ class Aggregator(ABC):
         """Take up the state again."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
+
+
+def _as_precise_as(updates: Updates, model: nn.Module) -> Updates:
+    """``updates`` in the type that the model computes in; half precision stays (rules widen it as they go)."""
+    precise = next((p.dtype for p in model.parameters() if p.is_floating_point()), updates.origin.dtype)
+    if updates.origin.dtype == precise or updates.matrix.dtype != updates.origin.dtype:
+        return updates
+    return replace(updates, matrix=updates.matrix.to(precise), origin=updates.origin.to(precise))
 
 
 def weighted(updates: Updates, p: Tensor, **info: float) -> Aggregate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, cast
 
@@ -14,6 +15,8 @@ from smartfl.errors import UserError
 from smartfl.products import arithmetic
 from smartfl.types import Aggregate, Server, Updates
 
+MOST = torch.finfo(torch.float64).max / 2  # that n counts may add up to, rounding included
+
 
 @dataclass(frozen=True)
 class Bucketing(Wrapper):
@@ -25,7 +28,8 @@ class Bucketing(Wrapper):
     The permutation comes from the server's generator. A bucket's sample count is its clients' sum, its step count
     their rounded mean, its id the smallest of theirs. A bucket's coefficient is shared equally by its clients; buffers
     are averaged like parameters. s = 1 is the rule itself. O(n d) besides the rule. SmartFL inside has no memory of
-    clients (``mistrust`` = 0): what a bucket did is held against one of its clients, who may be honest.
+    clients (``mistrust`` = 0): what a bucket did is held against one of its clients, who may be honest.  FoolsGold
+    and S-FedAvg are nothing without their memory of clients, and not meant to be inside.
     """
 
     rule: Aggregator
@@ -48,7 +52,7 @@ class Bucketing(Wrapper):
             updates,
             ids=tuple(updates.ids[members[0]] for members in groups),
             matrix=_means(updates.matrix, groups),
-            num_examples=(share > 0).to(torch.float64) @ updates.num_examples,
+            num_examples=(share > 0).to(torch.float64) @ updates.num_examples.clamp_max(MOST / n),
             num_steps=(share @ updates.num_steps.to(torch.float64)).round().to(torch.int64),
             planned=None if updates.planned is None else -(-updates.planned // self.size),
         )
@@ -74,10 +78,14 @@ def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
     def average(bucket: slice) -> None:
         row, (first, *others) = out[bucket.start], groups[bucket.start]
         row.copy_(matrix[first])
+        if not others:
+            return
+        # Two rows near the largest float must not add up to Inf; a power of two changes no digit of the mean.
+        small = 0.5 ** math.ceil(math.log2(len(others) + 1))
+        row.mul_(small)
         for member in others:
-            row.add_(matrix[member])
-        if others:
-            row.div_(len(others) + 1)
+            row.add_(matrix[member], alpha=small)
+        row.div_((len(others) + 1) * small)
 
     for_blocks(average, len(groups), block=1)
     return out

@@ -121,7 +121,7 @@ class CalibratedLoss:
 
     def __call__(self, logits: Tensor, index: Tensor) -> Tensor:
         """The loss of the samples ``index`` (b,), whose logits are ``logits`` (b, C)."""
-        self.latest[index] = logits.detach()
+        self.latest[index] = logits.detach().to(self.latest)
         c = self.weights[index].to(logits)
         each = F.cross_entropy(logits * self.scale + self.prior.to(logits), self.labels[index], reduction="none")
         return (c * each).sum() / c.sum()

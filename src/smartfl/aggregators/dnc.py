@@ -12,10 +12,12 @@ from smartfl.aggregators.base import Aggregator, byzantine_count, weighted
 from smartfl.errors import UserError
 from smartfl.types import Aggregate, Server, Updates
 
+HUGE = 1e300  # the difference of larger float64 values may be Inf
+
 
 def spectral_scores(rows: Tensor) -> Tensor:
     """(n,) float64 s_i = ⟨v_i − μ, v⟩², v the top right singular vector of the centred ``rows`` (n, b)."""
-    centred = rows.to(torch.float64)
+    centred = rows.to(torch.float64).clamp(-HUGE, HUGE)
     # Around the first row: equal rows then give exactly 0 and not the rounding of their mean.
     centred = centred - centred[0]
     centred = centred - centred.mean(dim=0)
@@ -27,7 +29,7 @@ def spectral_scores(rows: Tensor) -> Tensor:
     left = torch.linalg.eigh(centred @ centred.T).eigenvectors[:, -1]
     direction = left @ centred
     direction = direction / torch.linalg.vector_norm(direction)
-    scores: Tensor = (centred @ direction * scale).square()
+    scores: Tensor = (centred @ direction * scale.clamp_max(HUGE**0.5)).square()  # a common factor: the order stays
     return scores
 
 

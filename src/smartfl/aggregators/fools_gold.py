@@ -13,6 +13,7 @@ from smartfl.errors import UserError
 from smartfl.types import Aggregate, Server, Updates
 
 BLOCK = 4096
+HUGE = 1e150  # squares of larger float64 values are Inf
 # 1 − cosine of equal directions is rounding, and dividing by the largest would turn rounding into full weight.
 NOISE = 1e-9
 
@@ -53,7 +54,7 @@ class FoolsGold(Aggregator):
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         start = 0 if self.last is None else updates.spec.parameters[-self.last :][0].start
-        limit = torch.finfo(updates.matrix.dtype).max
+        limit = min(torch.finfo(updates.matrix.dtype).max, HUGE)
         size = updates.spec.num_parameters
         for client, row in zip(updates.ids, updates.parameters, strict=True):
             delta = row[start:].to(torch.float64) - updates.origin[start:size]

@@ -61,6 +61,9 @@ def paint_sparse(inputs: Sparse, chosen: Tensor, size: int, value: float) -> Spa
 
 def paint(inputs: Inputs, chosen: Tensor, size: int, value: float | None = None) -> Inputs:
     """The same samples with the trigger on those at ``chosen``; the originals are not touched."""
+    raw = isinstance(inputs, Dense) and inputs.values.dtype == torch.uint8
+    if raw and value is not None and not 0 <= value <= 255:
+        raise UserError(f"value = {value:g} must lie between 0 and 255 for pictures of bytes")
     if len(chosen) == 0:
         return inputs
     bright = brightest(inputs) if value is None else value

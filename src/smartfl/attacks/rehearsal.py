@@ -46,6 +46,8 @@ def loss_on(updates: Updates, model: nn.Module, judges: Proxy, measure: Literal[
     @torch.no_grad()
     def damage(vector: Tensor) -> float:
         logits = updates.spec.functional_call(model.eval(), vector, judges.inputs)
+        if not torch.isfinite(logits).all():
+            return WORST
         if measure == "error":
             return float((logits.argmax(dim=-1) != labels).to(torch.float64).mean())
         loss = float(cross_entropy(logits.to(torch.float64), labels))

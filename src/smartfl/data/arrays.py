@@ -91,14 +91,16 @@ def _samples(path: str, found: dict[str, Array], part: str) -> tuple[Array, Arra
         raise UserError(f"path = '{path}': y_{part} must be (N,) whole numbers from 0, got {y.dtype} {y.shape}")
     if x.ndim not in (2, 3, 4) or not (np.issubdtype(x.dtype, np.number) or x.dtype == bool) or np.iscomplexobj(x):
         raise UserError(f"path = '{path}': x_{part} must be real numbers (N, F) or images, got {x.dtype} {x.shape}")
-    if len(x) != len(y) or not len(x):
+    if not len(x):
+        raise UserError(f"path = '{path}': x_{part} has no samples; at least one is needed")
+    if len(x) != len(y):
         raise UserError(f"path = '{path}': x_{part} has {len(x)} samples, y_{part} {len(y)}; equal counts are accepted")
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[3] in CHANNELS and x.shape[1] not in CHANNELS:
         x = x.transpose(0, 3, 1, 2)
-    if not np.isfinite(x).all():
-        raise UserError(f"path = '{path}': x_{part} holds values that are not finite")
+    if not (np.abs(x) <= np.finfo(np.float32).max).all():
+        raise UserError(f"path = '{path}': x_{part} holds values that are not finite, or too large for float32")
     return x, y.astype(np.int64)
 
 

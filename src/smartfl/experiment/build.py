@@ -143,6 +143,8 @@ def _rehearse(experiment: Experiment) -> None:
         raise UserError(
             f"aggregator.name = '{experiment.aggregator.name}' chooses cohorts for one model, not for several"
         )
+    if several and experiment.attack.name == "mimic":
+        raise UserError("attack.name = 'mimic' follows one direction and accepts one model")
     if rule.needs_proxy != "no" and experiment.data.proxy.size == 0:
         raise UserError(f"data.proxy.size = 0, but the aggregator '{experiment.aggregator.name}' needs proxy data")
     cohort = planned_rows(experiment)
