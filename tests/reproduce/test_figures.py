@@ -102,7 +102,7 @@ def test_a_study_can_be_drawn_another_way(study):
 
 
 def test_nothing_run_or_a_wrong_ending(tmp_path, write_run, study):
-    with pytest.raises(UserError, match="nothing of tiny has been run: smartfl reproduce tiny"):
+    with pytest.raises(UserError, match="nothing of tiny has been run yet: `smartfl reproduce` runs it"):
         draw_study(plan(study, Selection(), tmp_path), tmp_path / "f.png")
     with pytest.raises(UserError, match="must end in"):
         draw_study(plan(study, Selection(), tmp_path), tmp_path / "f.gif")
