@@ -211,7 +211,7 @@ class Ablated(SmartFL):
         dear = self._dear(loss, ids)
         out = self._out(hull, loss, ids)
         if out.any():
-            start = torch.where(out, 0.0, start + 1e-6)
+            start = torch.where(out, 0.0, start + 1e-6)  # the start may be on none of those who are left
             start /= start.sum()
         if self.part == "mirror":  # a factor never leads away from 0
             start = 0.9 * start + 0.1 / len(start)

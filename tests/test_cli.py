@@ -10,6 +10,7 @@ import tomli_w
 
 from smartfl.cli import main
 from smartfl.experiment.presets import preset_names
+from smartfl.interruption import Interrupted
 from smartfl.registry import KINDS, names
 from smartfl.runs.directory import read_lines
 
@@ -177,3 +178,16 @@ def test_a_mistake_in_a_real_process(smartfl, tiny_tables):
     )
     assert done.stderr.count("\n") == 1
     assert [p.name for p in smartfl.directory.iterdir()] == ["tiny.toml"]
+
+
+@pytest.mark.parametrize(("more", "said"), [([], "the same command goes on"), (["--fresh"], "without --fresh goes on")])
+def test_an_interrupted_command_is_told_how_to_go_on(type_in, monkeypatch, more, said):
+    """The same command with --fresh would throw away what is kept."""
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("smartfl.runs.execute.execute", interrupted)
+    status, _, err = type_in("run", "tiny.toml", *more)
+    assert status == 130
+    assert said in err

@@ -76,6 +76,8 @@ def test_status(done):
 
 def test_more_rounds_go_on_where_fewer_ended(done):
     """Two rounds are there; of four, the third is the first to be run, and all are those of a run in one go."""
+    for file in Path("runs").glob("*/environment.json"):
+        file.write_text(json.dumps({"revision": "old"}))
     arguments = ("--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--jobs", "1", "--rounds", "4")
     status, _, err = done("reproduce", "study.toml", *arguments)
     assert status == 0
@@ -84,6 +86,7 @@ def test_more_rounds_go_on_where_fewer_ended(done):
     assert len(kept) == 2  # the run of two rounds stays
     (longer,) = (p for p in kept if len(read_lines(p / "rounds.jsonl")) == 4)
     assert json.loads((longer / "result.json").read_text())["rounds"] == 4
+    assert json.loads((longer / "environment.json").read_text())["earlier_revisions"] == ["old"]
     assert done("reproduce", "study.toml", *arguments, "--out", "whole")[0] == 0
     (one,) = Path("whole").glob("digits-fedavg-*")
     for name in ("coefficients.jsonl", "model.safetensors"):
