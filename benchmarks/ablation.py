@@ -21,7 +21,7 @@ from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.columns import middle
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.mistrust import Mistrust
-from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
+from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, model_logits, require_proxy
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
 from smartfl.aggregators.smartfl import SmartFL
@@ -85,7 +85,7 @@ class Mirror:
     def step(self, w: Tensor, gradient: Tensor) -> None:
         self.largest = max(self.largest, float(gradient.abs().max()))
         w *= torch.exp(-self.lr * gradient / max(self.largest, 1e-30))
-        w /= w.sum()
+        w /= w.sum(dim=-1, keepdim=True)
 
 
 class Unscaled(CalibratedLoss):
@@ -145,10 +145,11 @@ class Ablated(SmartFL):
         labels = labels_of(proxy)
         if self.part == "region":
             p = updates.weights.cpu()
-            step = found.coefficients - p
-            p = p + step / max(1.0, float(step.abs().sum()))
-            return replace(found, vector=hull.model_at(p), coefficients=p)
-        mixed = F.cross_entropy(hull.logits(found.coefficients).double(), labels, reduction="none")
+            part = 1 / max(1.0, float((found.coefficients - p).abs().sum()))
+            vector = torch.lerp(hull.model_at(p), found.vector, part)
+            return replace(found, vector=vector, coefficients=torch.lerp(p, found.coefficients, part))
+        logits = model_logits(updates, model, found.vector, proxy.inputs)
+        mixed = F.cross_entropy(logits.double(), labels, reduction="none")
         if self.part == "best client":
             alone = client_logits(updates, model, proxy.inputs).double()
             losses = torch.stack([F.cross_entropy(z, labels) for z in alone]).nan_to_num(torch.inf)
@@ -223,13 +224,14 @@ class Ablated(SmartFL):
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
             visited.append(p.clone())
             value, g = hull.gradient(p, index, loss)
-            value, g = value + float(dear @ p), g + dear
+            value, g = value + float((p @ dear).sum()), g + dear
             if self.part == "prior":
                 pull = 0.1 * loss.scale * loss.price / self.penalty
-                g = g + pull * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
+                g = g + pull * torch.log(p.clamp_min(1e-3 / len(ids)) * len(ids))
             if out.any():  # whoever is out has no say in what the others share
-                g = torch.where(out, 1e3 * loss.price, g - middle(g[~out][:, None]))
-            return value, g - g.mean() if self.part == "median" else g
+                others = middle(g.view(-1, len(ids))[:, ~out].T)
+                g = torch.where(out, 1e3 * loss.price, g - (others[:, None] if g.ndim == 2 else others))
+            return value, g - g.mean(dim=-1, keepdim=True) if self.part == "median" else g
 
         def each_epoch(p: Tensor) -> None:
             if len(kept):
@@ -243,7 +245,7 @@ class Ablated(SmartFL):
         }
         batches = [minibatches(len(used), self.batch_size, 1, generator) for _ in range(self.server_epochs)]
         found = descend(
-            start,
+            hull.by_layer(start) if self.layered else start,
             gradient,
             [[used[index] for index in epoch] for epoch in batches],
             optimizers.get(self.part, SteadyAdam(self.lr)),

@@ -98,14 +98,17 @@ def test_a_loss_without_scale_stops_once_the_mix_is_right():
 def test_weights_are_on_the_simplex_and_the_model_in_the_box(world, variant):
     """1.8.3, with BatchNorm statistics as part of the model."""
     w = world(batchnorm=True)
-    result = SmartFL(variant, server_epochs=4, lr=0.05, batchnorm="mixed")(w.updates, w.server())
-    p = result.coefficients
-    assert p.dtype == torch.float64
-    assert float(p.min()) >= 0
-    assert abs(float(p.sum()) - 1) <= 1e-9
     low, high = w.updates.matrix.min(dim=0).values, w.updates.matrix.max(dim=0).values
-    assert bool(((result.vector >= low - 1e-6) & (result.vector <= high + 1e-6)).all())
-    torch.testing.assert_close(result.vector, w.updates.mix(p))
+    for layered in (None, False):
+        rule = SmartFL(variant, server_epochs=4, lr=0.05, batchnorm="mixed", layered=layered)
+        result = rule(w.updates, w.server())
+        p = result.coefficients
+        assert p.dtype == torch.float64
+        assert float(p.min()) >= 0
+        assert abs(float(p.sum()) - 1) <= 1e-9
+        assert bool(((result.vector >= low - 1e-6) & (result.vector <= high + 1e-6)).all())
+        if not rule.layered:
+            torch.testing.assert_close(result.vector, w.updates.mix(p))
 
 
 @every_variant
@@ -368,7 +371,7 @@ def test_settings_out_of_range_are_refused(settings):
 def test_by_default_only_the_statistics_leave_the_hull(world):
     """docs/batchnorm.md: re-estimated statistics are the server's own, the parameters are the mix."""
     w = world(batchnorm=True)
-    result = SmartFL(server_epochs=4)(w.updates, w.server())
+    result = SmartFL(server_epochs=4, layered=False)(w.updates, w.server())
     mixed, parameters = w.updates.mix(result.coefficients), w.updates.spec.num_parameters
     torch.testing.assert_close(result.vector[:parameters], mixed[:parameters])
     assert not torch.allclose(result.vector[parameters:], mixed[parameters:])

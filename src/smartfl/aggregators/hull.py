@@ -18,6 +18,7 @@ from smartfl.aggregators.batchnorm import (
 from smartfl.aggregators.calibration import logit_scale
 from smartfl.aggregators.proxy import client_logits
 from smartfl.aggregators.standing import StandingModel
+from smartfl.flat import Entry, FlatSpec
 from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
@@ -28,7 +29,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Hull:
-    """The model w(p) on the server's inputs (N, …), for any p on the simplex.
+    """The model w(p) on the server's inputs (N, …), for any p (n,) on the simplex, or one for every layer, p (L, n).
 
     A step costs one mix pᵀW, one forward and backward pass, and one product W·g: never n models, never a graph over
     n·d values.  A model whose logits are linear in its parameters needs not even that: its logits at w(p) are the same
@@ -45,12 +46,13 @@ class Hull:
         linear = getattr(model, "linear_in_parameters", False)
         self.vertices = client_logits(updates, model, inputs) if linear else None
         self.model = StandingModel(model, self.spec, batchnorm, updates.origin.dtype, updates.matrix.device)
+        self.layers = [[slice(0, self.spec.size)]] if linear else layers(self.spec)
         self._last: tuple[Tensor, Tensor] | None = None
         self._scale: float | None = None
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""
-        vector = mix_rows(self.matrix, p)
+        vector = self._mixed(p)
         return from_moments(vector, self.spec) if self.moments else vector
 
     def model_at(self, p: Tensor) -> Tensor:
@@ -92,7 +94,7 @@ class Hull:
         return logit_scale(torch.stack(found))
 
     def gradient(self, p: Tensor, index: Tensor, loss: Loss) -> tuple[float, Tensor]:
-        """The loss at w(p) on the mini-batch ``index`` and its gradient (n,) in p, float64: g_i = ⟨∂L/∂w, w_i⟩."""
+        """The loss at w(p) on the mini-batch ``index`` and its gradient in p, float64: g_i = ⟨∂L/∂w, w_i⟩."""
         if self.vertices is not None:
             batch = self.vertices[:, index]
             logits = torch.tensordot(p.to(batch), batch, dims=1).requires_grad_()
@@ -106,7 +108,7 @@ class Hull:
         if self.moments:
             vector = mixed.clone().requires_grad_()
             (outer,) = torch.autograd.grad(from_moments(vector, self.spec), vector, outer)
-        return value.item(), inner_products(self.matrix, outer).cpu()
+        return value.item(), self._products(p, outer)
 
     def slope(self, vector: Tensor, loss: Loss) -> Tensor:
         """(d,) ∂L/∂w on all inputs at ``vector`` (d,), which need not be in the hull; valid until the next gradient."""
@@ -117,9 +119,62 @@ class Hull:
     def _stand(self, p: Tensor) -> Tensor:
         """Put the model at w(p); returns the mix (d,), of moments if that is the mode."""
         if not self.moments:
-            mix_rows(self.matrix, p, out=self.model.vector)
+            self._mixed(p, out=self.model.vector)
             self.model.settle()
             return self.model.vector
-        mixed = mix_rows(self.matrix, p)
+        mixed = self._mixed(p)
         self.model.settle(from_moments(mixed, self.spec))
         return mixed
+
+    def by_layer(self, p: Tensor) -> Tensor:
+        """(L, n) ``p`` (n,) for every layer; of a model that has only one, ``p`` itself."""
+        return p.expand(len(self.layers), -1) if len(self.layers) > 1 else p
+
+    def shares(self, p: Tensor) -> Tensor:
+        """(n,) each client's share of the parameters: the mean of the rows of ``p`` (L, n) by their layers' size."""
+        if p.ndim == 1:
+            return p
+        last = self.spec.num_parameters
+        sizes = [sum(max(0, min(c.stop, last) - c.start) for c in layer) for layer in self.layers]
+        return torch.tensor(sizes, dtype=torch.float64) @ p / last
+
+    def _mixed(self, p: Tensor, out: Tensor | None = None) -> Tensor:
+        """(d,) pᵀW; for ``p`` (L, n) each layer's columns with its own row."""
+        if p.ndim == 1:
+            return mix_rows(self.matrix, p, out=out)
+        vector = torch.empty_like(self.model.vector) if out is None else out
+        for row, layer in zip(p, self.layers, strict=True):
+            for columns in layer:
+                mix_rows(self.matrix[:, columns], row, out=vector[columns])
+        return vector
+
+    def _products(self, p: Tensor, outer: Tensor) -> Tensor:
+        """W·∂L/∂w in the shape of ``p``: over all columns for (n,), layer by layer for (L, n)."""
+        if p.ndim == 1:
+            return inner_products(self.matrix, outer).cpu()
+        parts = [[inner_products(self.matrix[:, c], outer[c]) for c in layer] for layer in self.layers]
+        return torch.stack([torch.stack(part).sum(dim=0) for part in parts]).cpu()
+
+
+def layers(spec: FlatSpec) -> list[list[slice]]:
+    """The columns of every layer, that is of a module's own parameters and buffers, in their order.
+
+    A module that has vectors only, as normalisation has, belongs to the layer before it.
+    """
+    has_matrix = {_module(entry) for entry in spec.parameters if len(entry.shape) > 1}
+    layer_of: dict[str, str] = {}
+    found: dict[str, list[slice]] = {}
+    for entry in spec.parameters + spec.buffers:
+        module = _module(entry)
+        if module not in layer_of:
+            layer_of[module] = module if module in has_matrix or not found else next(reversed(found))
+        columns = found.setdefault(layer_of[module], [])
+        if columns and columns[-1].stop == entry.start:
+            columns[-1] = slice(columns[-1].start, entry.stop)
+        else:
+            columns.append(slice(entry.start, entry.stop))
+    return list(found.values())
+
+
+def _module(entry: Entry) -> str:
+    return entry.name.rpartition(".")[0]

@@ -55,7 +55,7 @@ class SteadyAdam:
         self._steps += 1
         unbiased, size = (m / (1 - beta**self._steps) for m, beta in zip(self._moments, self.betas, strict=True))
         size = size.sqrt()
-        floor = (w @ size).clamp_min(self.eps)
+        floor = row_dots(w, size).clamp_min(self.eps)
         w -= self.lr * unbiased / torch.maximum(size, floor)
 
 
@@ -70,11 +70,12 @@ def descend(
 ) -> Descent:
     """Minimise over the simplex: an optimiser step on p, then p ← Π(p), after every mini-batch.
 
-    ``gradient(p, index)`` gives the loss and its gradient (n,) on a mini-batch.  Adam scales every coordinate by its
-    own gradient; where the common part ⟨∂L/∂w, w̄⟩ dominates, all coordinates step alike and the projection takes the
-    step back, so ``centre`` removes the median first (one huge client would be most of the mean, and all others would
-    step alike again).  ``decay`` lets the step shrink to nothing over the second half of the epochs, which ends Adam's
-    jitter of ±lr.  A non-finite gradient is skipped; after three in a row the best p so far is returned.
+    ``start`` is (n,), or (L, n) with a simplex for every row, of which each is centred and projected by itself.
+    ``gradient(p, index)`` gives the loss and its gradient, shaped as p, on a mini-batch.  Adam scales every coordinate
+    by its own gradient; where the common part ⟨∂L/∂w, w̄⟩ dominates, all coordinates step alike and the projection takes
+    the step back, so ``centre`` removes the median first (one huge client would be most of the mean, and all others
+    would step alike again).  ``decay`` lets the step shrink to nothing over the second half of the epochs, which ends
+    Adam's jitter of ±lr.  A non-finite gradient is skipped; after three in a row the best p so far is returned.
     """
     p, lr = start.clone(), optimizer.lr
     half = len(batches) // 2
@@ -96,12 +97,22 @@ def descend(
             if value < lowest:
                 best, lowest = p.clone(), value
             optimizer.step(p, g - _median(g) if centre else g)
-            p = project_simplex(p)
+            p = by_row(project_simplex, p)
             steps += 1
     return Descent(p, steps)
 
 
 def _median(g: Tensor) -> Tensor:
-    """The mean of the middle values of ``g`` (n,); ``quantile`` computes the same five times as slowly."""
-    ordered, n = g.sort().values, len(g)
-    return ordered[(n - 1) // 2].lerp(ordered[n // 2], 0.5)
+    """(…, 1) the mean of the middle values of ``g`` (…, n); ``quantile`` computes the same five times as slowly."""
+    ordered, n = g.sort(dim=-1).values, g.shape[-1]
+    return ordered[..., (n - 1) // 2, None].lerp(ordered[..., n // 2, None], 0.5)
+
+
+def by_row(function: Callable[[Tensor], Tensor], p: Tensor) -> Tensor:
+    """``function`` of ``p`` (n,), or of every row of ``p`` (L, n)."""
+    return function(p) if p.ndim == 1 else torch.stack([function(row) for row in p])
+
+
+def row_dots(a: Tensor, b: Tensor) -> Tensor:
+    """(…, 1) the inner products of ``a`` and ``b`` (n,), or of every row of theirs (L, n)."""
+    return (a @ b)[None] if a.ndim == 1 else (a * b).sum(dim=-1, keepdim=True)

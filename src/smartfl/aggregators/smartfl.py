@@ -27,7 +27,7 @@ from smartfl.aggregators.proxy import (
 )
 from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.shortening import within_reach
-from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, check_search, descend
+from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, by_row, check_search, descend, row_dots
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
@@ -46,8 +46,9 @@ class SmartFL(Aggregator):
                      epoch, classes without samples discounted (``log_prior``), small gradients not magnified
                      (``SteadyAdam``), no update longer than twice the median one, started at the FedAvg weights, at
                      the clients that agree with the server's gradient (``agreeing``) or between them, whichever has the
-                     lowest loss (``init = "best"``), with a memory of what past rounds hold against a client, and
-                     drawn back towards equal weights as far as 128 samples do not speak against it (``restrained``)
+                     lowest loss (``init = "best"``), a weight for every layer of a client's model, with a memory of
+                     what past rounds hold against a client, and drawn back towards equal weights as far as 128 samples
+                     do not speak against it (``restrained``)
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
@@ -62,6 +63,10 @@ class SmartFL(Aggregator):
     memory, an instance belongs to one federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
+    ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
+    where one p would.  What attackers have spoilt in one layer then does not take the others from those who are needed
+    for them.  False is one p for all layers, as the paper has it; the calibrated variant has layers unless told.  The
+    reported coefficient of a client is its share of the parameters, Σ_l p_li d_l / d.
     A single client's model is shipped as it is.
     """
 
@@ -78,6 +83,7 @@ class SmartFL(Aggregator):
     batchnorm: BatchNormMode = "reestimate"
     mistrust: float | None = None
     restraint: float | None = None
+    layered: bool | None = None
     _past: Mistrust = field(default_factory=Mistrust, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -92,6 +98,8 @@ class SmartFL(Aggregator):
             raise UserError(f"restraint = {self.restraint} must be at least 0")
         if self.restraint and self.variant != "calibrated":
             raise UserError(f"restraint = {self.restraint} needs the calibrated variant")
+        if self.layered and self.variant != "calibrated":
+            raise UserError("layered = true needs the calibrated variant")
         # What follows from the variant is written out, so that the records of a run say what it was.
         if self.init is None:
             object.__setattr__(self, "init", "best" if self.variant == "calibrated" else "fedavg")
@@ -99,6 +107,8 @@ class SmartFL(Aggregator):
             object.__setattr__(self, "mistrust", 0.5 if self.penalty else 0.0)
         if self.restraint is None and self.variant == "calibrated":
             object.__setattr__(self, "restraint", 0.5)
+        if self.layered is None and self.variant == "calibrated":
+            object.__setattr__(self, "layered", True)
 
     def tolerates(self, n: int) -> int | None:
         return None
@@ -136,22 +146,23 @@ class SmartFL(Aggregator):
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
-        p, drawn_back = self._restrain(hull, without_dust(found.p), before, proxy, updates.ids)
-        found = replace(found, p=without_dust(p))
+        p, drawn_back = self._restrain(hull, by_row(without_dust, found.p), before, proxy, updates.ids)
+        found = replace(found, p=by_row(without_dust, p))
         remembered = self._remember(hull, found.p, proxy, updates.ids)
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
             found = replace(found, p=start, events=(*found.events, "the mix found overflows: the start is kept"))
             vector = hull.model_at(start)
+        share = hull.shares(found.p)
         info = {
-            "moved": float((found.p - updates.weights.cpu()).abs().sum()),
-            "effective_clients": float(1 / (found.p**2).sum()),
+            "moved": float((share - updates.weights.cpu()).abs().sum()),
+            "effective_clients": float(1 / (share**2).sum()),
             "steps": found.steps,
             "shortened": shorter,
             **drawn_back,
             **remembered,
         }
-        return Aggregate(vector, found.p, info, events + found.events)
+        return Aggregate(vector, share, info, events + found.events)
 
     def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy, agreed: Tensor | None) -> Tensor:
         """(n,) float64 ``agreed``, the agreeing clients' weights, or the best of these, FedAvg's and their mean."""
@@ -210,11 +221,11 @@ class SmartFL(Aggregator):
         return {"mistrusted": mistrusted}
 
     def _cost_of_steps(self, hull: Hull, p: Tensor, proxy: Proxy) -> Tensor:
-        """(n,) what a step from p towards each client costs on all samples, in units of λ."""
+        """(n,) what a step from p, (n,) or (L, n), towards each client costs on all samples, in units of λ."""
         loss = replace(self._loss(hull, proxy), latest=hull.logits(p).clone())
         loss.refit()
         _, g = hull.gradient(p, torch.arange(len(proxy)), loss)
-        return (g - g @ p) / loss.price
+        return (g - row_dots(g, p)).view(-1, len(hull.matrix)).sum(dim=0) / loss.price
 
     def _optimise(
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
@@ -239,10 +250,10 @@ class SmartFL(Aggregator):
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
             value, g = hull.gradient(p, index, loss)
-            return value + float(dear @ p), g + dear
+            return value + float((p @ dear).sum()), g + dear
 
         return descend(
-            start,
+            hull.by_layer(start) if self.layered else start,
             gradient=gradient,
             batches=batches,
             optimizer=SteadyAdam(self.lr),

@@ -104,6 +104,7 @@ class SmartFLUnlabelled(Aggregator):
             batchnorm=self.batchnorm,
             mistrust=0.0,  # what pseudo-labels hold against a client is hearsay
             restraint=0.0,
+            layered=False,  # not tried
         )
         found = rule.aggregate(updates, replace(server, proxy=replace(proxy, labels=labels)))
         return replace(found, info={**found.info, "pseudo_classes": len(labels.unique())})
