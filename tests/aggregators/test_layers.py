@@ -1,0 +1,195 @@
+"""A weight for every layer of a client's model."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from smartfl.aggregators import SmartFL
+from smartfl.aggregators.batchnorm import BatchNormMode
+from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.layers import layers
+from smartfl.aggregators.restraint import restrained
+from smartfl.aggregators.simplex_descent import SteadyAdam, descend
+from smartfl.errors import UserError
+from smartfl.flat import FlatSpec
+from smartfl.models.logistic import Logistic
+from smartfl.types import Aggregate, Proxy, Server, Updates
+
+
+def test_a_layer_is_a_module_with_its_normalisation() -> None:
+    """Convolution 18 + BatchNorm 4 | linear 8 + 2 | linear 4 + 2; the 4 running statistics are behind them."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3, bias=False), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 2)
+    )
+    assert layers(FlatSpec.of(model)) == [[slice(0, 22), slice(38, 42)], [slice(22, 32)], [slice(32, 38)]]
+
+
+def test_normalisation_in_front_is_a_layer_of_its_own() -> None:
+    assert layers(FlatSpec.of(nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2)))) == [[slice(0, 6)], [slice(6, 14)]]
+
+
+@pytest.mark.parametrize("spec", [FlatSpec.plain(7), FlatSpec.of(nn.Linear(3, 2))])
+def test_a_plain_vector_and_a_single_module_are_one_layer(spec: FlatSpec) -> None:
+    assert layers(spec) == [[slice(0, spec.size)]]
+
+
+class Cohort:
+    """Three clients of a net with three layers, one with statistics, in float64."""
+
+    def __init__(self, batchnorm: BatchNormMode = "mixed") -> None:
+        generator = torch.Generator().manual_seed(0)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.model = nn.Sequential(
+                nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)
+            ).double()
+        spec = FlatSpec.of(self.model)
+        rows = spec.flatten(self.model) + torch.randn(3, spec.size, generator=generator, dtype=torch.float64)
+        for where in spec.variances:
+            rows[:, where] = rows[:, where].abs() + 0.2
+        self.updates = Updates.of(rows, spec=spec)
+        inputs = torch.randn(16, 4, generator=generator, dtype=torch.float64)
+        self.labels = torch.randint(0, 2, (16,), generator=generator)
+        self.hull = Hull(self.updates, self.model, inputs, batchnorm)
+        self.p = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.1, 0.3], [0.0, 0.9, 0.1]], dtype=torch.float64)
+
+    def loss(self, logits: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(logits, self.labels[index])
+
+    def value(self, p: torch.Tensor) -> float:
+        return float(F.cross_entropy(self.hull.logits(p), self.labels))
+
+
+def test_every_layer_is_mixed_with_its_own_weights() -> None:
+    cohort = Cohort()
+    spec, rows = cohort.updates.spec, cohort.updates.matrix
+    mixed = spec.unflatten(cohort.hull.mix(cohort.p))
+    named = [spec.unflatten(row) for row in rows]
+    for name, layer in (("0.weight", 0), ("1.bias", 0), ("1.running_var", 0), ("3.bias", 1), ("5.weight", 2)):
+        expected = sum(cohort.p[layer, i] * named[i][name] for i in range(3))
+        torch.testing.assert_close(mixed[name], expected)
+
+
+@pytest.mark.parametrize("batchnorm", ["mixed", "moments", "reestimate"])
+def test_the_gradient_of_every_weight_against_finite_differences(batchnorm: BatchNormMode) -> None:
+    cohort = Cohort(batchnorm)
+    _, g = cohort.hull.gradient(cohort.p, torch.arange(16), cohort.loss)
+    assert g.shape == (3, 3)
+    for layer in range(3):
+        for i in range(3):
+            h = torch.zeros(3, 3, dtype=torch.float64)
+            h[layer, i] = 1e-6
+            slope = (cohort.value(cohort.p + h) - cohort.value(cohort.p - h)) / 2e-6
+            assert float(g[layer, i]) == pytest.approx(slope, abs=1e-6)
+
+
+def test_equal_weights_in_all_layers_are_one_weight() -> None:
+    """The same model, and the layers' gradients add up to that of the one weight."""
+    cohort = Cohort()
+    hull, p = cohort.hull, torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    torch.testing.assert_close(hull.mix(hull.by_layer(p)), hull.mix(p))
+    g = hull.gradient(p, torch.arange(16), cohort.loss)[1]
+    torch.testing.assert_close(hull.gradient(hull.by_layer(p), torch.arange(16), cohort.loss)[1].sum(dim=0), g)
+    torch.testing.assert_close(hull.shares(hull.by_layer(p)), p)
+
+
+def test_a_share_is_counted_in_parameters() -> None:
+    """Layers of 15 + 6, 12 and 8 parameters; statistics are none."""
+    expected = (21 * 0.6 + 12 * 0.1 + 8 * 0.9) / 41
+    p = torch.tensor([[0.4, 0.6], [0.9, 0.1], [0.1, 0.9]], dtype=torch.float64)
+    assert float(Cohort().hull.shares(p)[1]) == pytest.approx(expected)
+
+
+def test_rows_are_searched_one_by_one() -> None:
+    """Two rows in one search end where two searches end."""
+    slopes = torch.tensor([[0.0, 1.0, 3.0], [2.0, -1.0, 0.5]], dtype=torch.float64)
+    start = torch.full((3,), 1 / 3, dtype=torch.float64)
+
+    def search(slope: torch.Tensor) -> torch.Tensor:
+        batches = [[torch.arange(1)]] * 20
+        there = start.expand_as(slope)
+        return descend(there, lambda p, _: (0.0, slope + p), batches, SteadyAdam(0.05), centre=True).p
+
+    torch.testing.assert_close(search(slopes), torch.stack([search(slope) for slope in slopes]))
+
+
+def test_the_fit_of_layers_is_weighed_by_their_mean() -> None:
+    """df = ½ in one layer (see test_restraint.py) and 0 in the other, which has not moved: ¼, a penalty of 0.0125."""
+    rest = torch.full((4,), 0.25, dtype=torch.float64)
+    p = torch.stack([torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64), rest])
+    for slope, t in ((0.024, 1.0), (0.026, 0.0)):  # on the whole way p gains half of it
+        _, way = restrained(p, rest, lambda q, s=slope: s * float(q[0, 2:].sum()), math.inf, 10, 0.5)  # type: ignore[misc]
+        assert way == t
+
+
+class Halves:
+    """Client 0 looks at the right feature and calls it by the wrong name, client 1 the other way round."""
+
+    def __init__(self) -> None:
+        self.model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 2, bias=False))
+        rows = torch.tensor([[1.0, 0.0, -1.0, 1.0], [0.0, 1.0, 1.0, -1.0]])
+        self.updates = Updates.of(rows, origin=torch.zeros(4), spec=FlatSpec.of(self.model))
+        inputs = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]).repeat(16, 1)
+        self.proxy = Proxy(inputs, (inputs[:, 0] < 0).long(), 2)
+
+    def result(self, rule: SmartFL) -> tuple[Aggregate, float]:
+        """What comes out, and how often it is right."""
+        server = Server(model=self.model, proxy=self.proxy, generator=torch.Generator().manual_seed(0))
+        found = rule(self.updates, server)
+        first, second = found.vector.split(2)
+        said = ((self.proxy.inputs @ first)[:, None] * second).argmax(dim=1)
+        return found, float(said.eq(self.proxy.labels).double().mean())
+
+
+def test_each_layer_comes_from_the_client_that_has_it() -> None:
+    """One weight a client leaves the mix at a guess: p_0 > ½ has the feature with the wrong name, p_0 < ½ the other."""
+    found, right = Halves().result(SmartFL(server_epochs=60))
+    assert right == 1.0
+    assert found.coefficients is not None
+    assert float(found.coefficients.sum()) == pytest.approx(1)
+    assert Halves().result(SmartFL(server_epochs=60, layered=False))[1] <= 0.5
+
+
+def test_what_a_step_towards_a_client_costs_is_its_cost_in_all_layers() -> None:
+    """The directional derivative from w(P) to the client's whole model, in units of the price."""
+    cohort, rule = Cohort(), SmartFL()
+    proxy = Proxy(cohort.hull.inputs, cohort.labels, 2)
+    loss = rule._loss(cohort.hull, proxy)
+    loss.latest = cohort.hull.logits(cohort.p).clone()
+    loss.refit()
+    _, g = cohort.hull.gradient(cohort.p, torch.arange(16), loss)
+    to_client = torch.eye(3, dtype=torch.float64)
+    expected = [float((g * (to_client[i] - cohort.p)).sum()) / loss.price for i in range(3)]
+    assert rule._cost_of_steps(cohort.hull, cohort.p, proxy).tolist() == pytest.approx(expected)
+
+
+def test_of_one_layer_it_is_the_same_bit_for_bit() -> None:
+    """Also of a model that is linear in its parameters."""
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(64, 5, generator=generator)
+    proxy = Proxy(inputs, inputs[:, :3].argmax(dim=1), 3)
+    for model in (nn.Linear(5, 3), Logistic(5, 3)):
+        spec = FlatSpec.of(model)
+        updates = Updates.of(torch.randn(6, spec.size, generator=generator), origin=torch.zeros(spec.size), spec=spec)
+        one, many = (
+            SmartFL(layered=layered)(
+                updates, Server(model=model, proxy=proxy, generator=torch.Generator().manual_seed(0))
+            )
+            for layered in (False, True)
+        )
+        assert torch.equal(one.vector, many.vector)
+        assert one.coefficients is not None
+        assert many.coefficients is not None
+        assert torch.equal(one.coefficients, many.coefficients)
+
+
+def test_the_paper_has_one_weight_a_client() -> None:
+    assert SmartFL().layered is True
+    assert SmartFL(variant="literal").layered is None
+    with pytest.raises(UserError, match="layered = true needs the calibrated variant"):
+        SmartFL(variant="literal", layered=True)
