@@ -52,7 +52,8 @@ class Hull:
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""
-        vector = self._mixed(p)
+        vector = torch.empty_like(self.model.vector)
+        self.mix_into(p, vector)
         return from_moments(vector, self.spec) if self.moments else vector
 
     def model_at(self, p: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ class Hull:
         if self.moments:
             vector = mixed.clone().requires_grad_()
             (outer,) = torch.autograd.grad(from_moments(vector, self.spec), vector, outer)
-        return value.item(), self._products(p, outer)
+        return value.item(), self.products(p, outer)
 
     def slope(self, vector: Tensor, loss: Loss) -> Tensor:
         """(d,) ∂L/∂w on all inputs at ``vector`` (d,), which need not be in the hull; valid until the next gradient."""
@@ -119,10 +120,11 @@ class Hull:
     def _stand(self, p: Tensor) -> Tensor:
         """Put the model at w(p); returns the mix (d,), of moments if that is the mode."""
         if not self.moments:
-            self._mixed(p, out=self.model.vector)
+            self.mix_into(p, self.model.vector)
             self.model.settle()
             return self.model.vector
-        mixed = self._mixed(p)
+        mixed = torch.empty_like(self.model.vector)
+        self.mix_into(p, mixed)
         self.model.settle(from_moments(mixed, self.spec))
         return mixed
 
@@ -138,17 +140,16 @@ class Hull:
         sizes = [sum(max(0, min(c.stop, last) - c.start) for c in layer) for layer in self.layers]
         return torch.tensor(sizes, dtype=torch.float64) @ p / last
 
-    def _mixed(self, p: Tensor, out: Tensor | None = None) -> Tensor:
-        """(d,) pᵀW; for ``p`` (L, n) each layer's columns with its own row."""
+    def mix_into(self, p: Tensor, vector: Tensor) -> None:
+        """``vector`` (d,) ← pᵀW; for ``p`` (L, n) each layer's columns with its own row.  Moments are mixed as such."""
         if p.ndim == 1:
-            return mix_rows(self.matrix, p, out=out)
-        vector = torch.empty_like(self.model.vector) if out is None else out
+            mix_rows(self.matrix, p, out=vector)
+            return
         for row, layer in zip(p, self.layers, strict=True):
             for columns in layer:
                 mix_rows(self.matrix[:, columns], row, out=vector[columns])
-        return vector
 
-    def _products(self, p: Tensor, outer: Tensor) -> Tensor:
+    def products(self, p: Tensor, outer: Tensor) -> Tensor:
         """W·∂L/∂w in the shape of ``p``: over all columns for (n,), layer by layer for (L, n)."""
         if p.ndim == 1:
             return inner_products(self.matrix, outer).cpu()

@@ -17,11 +17,10 @@ from smartfl.aggregators.calibration import best_scale, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import minibatches
 from smartfl.aggregators.restraint import restrained
-from smartfl.aggregators.simplex_descent import SteadyAdam
+from smartfl.aggregators.simplex_descent import SteadyAdam, by_row
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.flat import FlatSpec
 from smartfl.measure.training import Workload
-from smartfl.products import inner_products, mix_rows
 from smartfl.simplex import project_simplex
 from smartfl.types import Proxy, Server, Updates
 
@@ -81,7 +80,8 @@ class ServerStep:
         p, index = self.updates.weights, torch.arange(self.batch)
         everything = torch.arange(len(self.proxy))
         balance = class_balance(self.labels, 10)
-        logits, gradient = hull.logits(p).clone(), torch.randn(len(p), dtype=torch.float64)
+        weights = hull.by_layer(p)
+        logits, gradient = hull.logits(p).clone(), torch.randn(weights.shape, dtype=torch.float64)
         optimizer = SteadyAdam(1e-2)
 
         def pass_and_back() -> None:
@@ -89,9 +89,9 @@ class ServerStep:
             hull.model.gradient(F.cross_entropy(hull.model(hull.inputs[index]), self.labels[index]))
 
         def move() -> None:
-            q = p.clone()
+            q = weights.clone()
             optimizer.step(q, gradient)
-            project_simplex(q)
+            by_row(project_simplex, q)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
             return F.cross_entropy(logits, self.labels[index])
@@ -110,9 +110,9 @@ class ServerStep:
             hull.logit_scale()
 
         return {
-            "mix pᵀW": Part(lambda: mix_rows(hull.matrix, p, out=hull.model.vector), self.steps),
+            "mix pᵀW": Part(lambda: hull.mix_into(weights, hull.model.vector), self.steps),
             "forward and backward": Part(pass_and_back, self.steps),
-            "W·g": Part(lambda: inner_products(hull.matrix, hull.model.vector), self.steps),
+            "W·g": Part(lambda: hull.products(weights, hull.model.vector), self.steps),
             "Adam and projection": Part(move, self.steps),
             "choice of the start": Part(begin, 1),
             "scale refit": Part(lambda: best_scale(logits, self.labels, balance, 0.1, low=1.0), self.epochs),
