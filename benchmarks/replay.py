@@ -41,20 +41,23 @@ from smartfl.simulation import Simulation
 from smartfl.types import Aggregate, Proxy, Rule, Server, Updates
 
 PARTS = ("hopeless", "leave one out", "held out", "region", "mirror", "averaging", "best client", "paired test")
+WHOLE = {"layered": False}
 VARIANTS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
     "uniform": {"name": "uniform"},
     "literal": {"name": "smartfl", "variant": "literal", "server_epochs": 50},
     "centred": {"name": "smartfl", "variant": "centred", "server_epochs": 50},
-    "free scale": {"name": "smartfl", "penalty": 0.0, "server_epochs": 50},
     "SmartFL": {"name": "smartfl", "server_epochs": 50},
-    "no memory": {"name": "smartfl", "server_epochs": 50, "mistrust": 0.0},
-    "no restraint": {"name": "smartfl", "server_epochs": 50, "restraint": 0.0},
-    "20 epochs": {"name": "smartfl"},
-    "full price": {"name": "smartfl", "penalty": 1.0, "server_epochs": 50},
-    "start uniform": {"name": "smartfl", "init": "uniform", "server_epochs": 50},
+    # What follows has one weight a client.
+    "one weight": {"name": "smartfl", "server_epochs": 50, **WHOLE},
+    "free scale": {"name": "smartfl", "penalty": 0.0, "server_epochs": 50, **WHOLE},
+    "no memory": {"name": "smartfl", "server_epochs": 50, "mistrust": 0.0, **WHOLE},
+    "no restraint": {"name": "smartfl", "server_epochs": 50, "restraint": 0.0, **WHOLE},
+    "20 epochs": {"name": "smartfl", **WHOLE},
+    "full price": {"name": "smartfl", "penalty": 1.0, "server_epochs": 50, **WHOLE},
+    "start uniform": {"name": "smartfl", "init": "uniform", "server_epochs": 50, **WHOLE},
     "unlabelled": {"name": "smartfl_unlabelled"},
-    **{part: {"name": "ablation:Ablated", "part": part, "server_epochs": 50} for part in PARTS},
+    **{part: {"name": "ablation:Ablated", "part": part, "server_epochs": 50, **WHOLE} for part in PARTS},
 }
 CHUNK = 1000
 
