@@ -3,7 +3,7 @@
     PYTHONPATH=benchmarks smartfl reproduce studies/ablation-digits.toml --out runs --export results/ablation-digits
 
 ``aggregator = { name = "ablation:Ablated", part = "balance" }`` is SmartFL without class-balanced weights, and so on
-for every ``Part``; the second group are candidates that are not in SmartFL.
+for every ``Part``; the second group are candidates that are not in SmartFL, and need ``layered = false``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -21,10 +21,11 @@ from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.columns import middle
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.mistrust import Mistrust
-from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, model_logits, require_proxy
+from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
 from smartfl.aggregators.smartfl import SmartFL
+from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam, FlatOptimizer
 from smartfl.types import Aggregate, Proxy, Server, Updates
 
@@ -42,7 +43,7 @@ Part = Literal[
     "damage",  # … and what a step towards whom would have cost
     "charge",  # who contradicts pays λ, as for damage, and not λs
     "rise",  # weights are drawn back though the loss rises
-    # what SmartFL has not, on
+    # what SmartFL has not, on: CANDIDATES
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
     "hopeless",  # clients that do no better than guessing, at the best scale of their logits, stay out
@@ -55,6 +56,8 @@ Part = Literal[
     "best client",  # the best single client where its proxy loss is lower than the mix's: the proof's assumption
     "paired test",  # uniform weights unless the mix is better by two standard errors of the paired difference
 ]
+
+CANDIDATES = get_args(Part)[get_args(Part).index("common moment") :]  # they have one weight a client
 
 
 @dataclass
@@ -85,7 +88,7 @@ class Mirror:
     def step(self, w: Tensor, gradient: Tensor) -> None:
         self.largest = max(self.largest, float(gradient.abs().max()))
         w *= torch.exp(-self.lr * gradient / max(self.largest, 1e-30))
-        w /= w.sum(dim=-1, keepdim=True)
+        w /= w.sum()
 
 
 class Unscaled(CalibratedLoss):
@@ -132,6 +135,8 @@ class Ablated(SmartFL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.part in CANDIDATES and self.layered:
+            raise UserError(f'part = "{self.part}" needs layered = false')
         memories = {"contradiction": DamageOnly, "damage": ContradictionOnly}
         object.__setattr__(self, "_past", memories.get(self.part, Mistrust)())
 
@@ -145,11 +150,10 @@ class Ablated(SmartFL):
         labels = labels_of(proxy)
         if self.part == "region":
             p = updates.weights.cpu()
-            part = 1 / max(1.0, float((found.coefficients - p).abs().sum()))
-            vector = torch.lerp(hull.model_at(p), found.vector, part)
-            return replace(found, vector=vector, coefficients=torch.lerp(p, found.coefficients, part))
-        logits = model_logits(updates, model, found.vector, proxy.inputs)
-        mixed = F.cross_entropy(logits.double(), labels, reduction="none")
+            step = found.coefficients - p
+            p = p + step / max(1.0, float(step.abs().sum()))
+            return replace(found, vector=hull.model_at(p), coefficients=p)
+        mixed = F.cross_entropy(hull.logits(found.coefficients).double(), labels, reduction="none")
         if self.part == "best client":
             alone = client_logits(updates, model, proxy.inputs).double()
             losses = torch.stack([F.cross_entropy(z, labels) for z in alone]).nan_to_num(torch.inf)
@@ -227,10 +231,9 @@ class Ablated(SmartFL):
             value, g = value + float((p @ dear).sum()), g + dear
             if self.part == "prior":
                 pull = 0.1 * loss.scale * loss.price / self.penalty
-                g = g + pull * torch.log(p.clamp_min(1e-3 / len(ids)) * len(ids))
+                g = g + pull * torch.log(p.clamp_min(1e-3 / len(p)) * len(p))
             if out.any():  # whoever is out has no say in what the others share
-                others = middle(g.view(-1, len(ids))[:, ~out].T)
-                g = torch.where(out, 1e3 * loss.price, g - (others[:, None] if g.ndim == 2 else others))
+                g = torch.where(out, 1e3 * loss.price, g - middle(g[~out][:, None]))
             return value, g - g.mean(dim=-1, keepdim=True) if self.part == "median" else g
 
         def each_epoch(p: Tensor) -> None:

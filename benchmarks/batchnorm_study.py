@@ -35,8 +35,8 @@ MODES = ("mixed", "detached", "moments", "train", "reestimate")
 SMARTFL: dict[str, dict[str, Any]] = {
     "smartfl literal": {"variant": "literal"},
     "smartfl centred": {"variant": "centred"},
-    "smartfl free scale": {"penalty": 0.0},
-    "smartfl calibrated": {},
+    "smartfl free scale": {"penalty": 0.0, "layered": False},
+    "smartfl calibrated": {"layered": False},
 }
 
 

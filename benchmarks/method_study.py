@@ -56,12 +56,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "uniform": {"name": "uniform"},
     "literal": {"name": "smartfl", "variant": "literal"},
     "centred": {"name": "smartfl", "variant": "centred"},
-    "free scale": {"name": "smartfl", "penalty": 0.0},
-    "calibrated": {"name": "smartfl"},
-    "quarter price": {"name": "smartfl", "penalty": 0.25},
-    "full price": {"name": "smartfl", "penalty": 1.0},
-    "double price": {"name": "smartfl", "penalty": 2.0},
-    "50 epochs": {"name": "smartfl", "server_epochs": 50},
+    "free scale": {"name": "smartfl", "penalty": 0.0, "layered": False},
+    "calibrated": {"name": "smartfl", "layered": False},
+    "quarter price": {"name": "smartfl", "penalty": 0.25, "layered": False},
+    "full price": {"name": "smartfl", "penalty": 1.0, "layered": False},
+    "double price": {"name": "smartfl", "penalty": 2.0, "layered": False},
+    "50 epochs": {"name": "smartfl", "server_epochs": 50, "layered": False},
 }
 
 

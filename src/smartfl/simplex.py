@@ -18,13 +18,20 @@ def project_simplex(v: Tensor) -> Tensor:
     """
     if v.ndim != 1 or v.numel() == 0:
         raise ValueError(f"project_simplex takes a non-empty vector, got shape {tuple(v.shape)}")
+    return project_rows(v)
+
+
+def project_rows(v: Tensor) -> Tensor:
+    """``project_simplex`` of ``v`` (n,), or of every row of ``v`` (L, n) at once."""
     if not torch.isfinite(v).all():
         raise ValueError("project_simplex takes finite values, got NaN or Inf")
     x = v.to(torch.float64)
-    x = x - x.max()  # the projection ignores a common shift; this avoids cancellation for large |v|
-    u = x.sort(descending=True).values
-    k = torch.arange(1, x.numel() + 1, dtype=torch.float64, device=x.device)
-    theta = (u.cumsum(0) - 1) / k
-    rho = int((u - theta > 0).sum()) - 1  # the condition holds on a prefix, so its count is the last index
-    p = (x - theta[rho]).clamp_min(0)
-    return p / p.sum()
+    x = x - x.amax(
+        dim=-1, keepdim=True
+    )  # the projection ignores a common shift; this avoids cancellation for large |v|
+    u = x.sort(dim=-1, descending=True).values
+    k = torch.arange(1, x.shape[-1] + 1, dtype=torch.float64, device=x.device)
+    theta = (u.cumsum(dim=-1) - 1) / k
+    rho = (u - theta > 0).sum(dim=-1, keepdim=True) - 1  # the condition holds on a prefix: its count is the last index
+    p = (x - theta.gather(-1, rho)).clamp_min(0)
+    return p / p.sum(dim=-1, keepdim=True)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from smartfl.aggregators import SmartFL
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.layers import layers
 from smartfl.aggregators.restraint import restrained
-from smartfl.aggregators.simplex_descent import SteadyAdam, descend
+from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.models.logistic import Logistic
 from smartfl.types import Aggregate, Proxy, Server, Updates
+
+
+def found(model: nn.Module) -> list[list[slice]]:
+    return layers(FlatSpec.of(model), model)
 
 
 def test_a_layer_is_a_module_with_its_normalisation() -> None:
@@ -26,16 +31,29 @@ def test_a_layer_is_a_module_with_its_normalisation() -> None:
     model = nn.Sequential(
         nn.Conv2d(1, 2, 3, bias=False), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 2)
     )
-    assert layers(FlatSpec.of(model)) == [[slice(0, 22), slice(38, 42)], [slice(22, 32)], [slice(32, 38)]]
+    assert found(model) == [[slice(0, 22), slice(38, 42)], [slice(22, 32)], [slice(32, 38)]]
+
+
+def test_normalisation_without_parameters_belongs_to_the_layer_before_it() -> None:
+    """Linear 6 + 3 and the statistics 6 behind all parameters | linear 6 + 2."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2))
+    assert found(model) == [[slice(0, 9), slice(17, 23)], [slice(9, 17)]]
+
+
+def test_a_parametrised_layer_is_one_layer() -> None:
+    """weight_norm keeps length and direction of a weight in a module inside: linear 3 + 3 + 6, linear 2 + 2 + 6."""
+    norm = torch.nn.utils.parametrizations.weight_norm
+    assert found(nn.Sequential(norm(nn.Linear(2, 3)), norm(nn.Linear(3, 2)))) == [[slice(0, 12)], [slice(12, 22)]]
+    assert found(norm(nn.Linear(2, 3))) == [[slice(0, 12)]]
 
 
 def test_normalisation_in_front_is_a_layer_of_its_own() -> None:
-    assert layers(FlatSpec.of(nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2)))) == [[slice(0, 6)], [slice(6, 14)]]
+    assert found(nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2))) == [[slice(0, 6)], [slice(6, 14)]]
 
 
-@pytest.mark.parametrize("spec", [FlatSpec.plain(7), FlatSpec.of(nn.Linear(3, 2))])
-def test_a_plain_vector_and_a_single_module_are_one_layer(spec: FlatSpec) -> None:
-    assert layers(spec) == [[slice(0, spec.size)]]
+def test_a_plain_vector_and_a_single_module_are_one_layer() -> None:
+    assert found(nn.Linear(3, 2)) == [[slice(0, 8)]]
+    assert layers(FlatSpec.plain(7), nn.Identity()) == [[slice(0, 7)]]
 
 
 class Cohort:
@@ -58,10 +76,10 @@ class Cohort:
         self.hull = Hull(self.updates, self.model, inputs, batchnorm)
         self.p = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.1, 0.3], [0.0, 0.9, 0.1]], dtype=torch.float64)
 
-    def loss(self, logits: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    def loss(self, logits: Tensor, index: Tensor) -> Tensor:
         return F.cross_entropy(logits, self.labels[index])
 
-    def value(self, p: torch.Tensor) -> float:
+    def value(self, p: Tensor) -> float:
         return float(F.cross_entropy(self.hull.logits(p), self.labels))
 
 
@@ -110,7 +128,7 @@ def test_rows_are_searched_one_by_one() -> None:
     slopes = torch.tensor([[0.0, 1.0, 3.0], [2.0, -1.0, 0.5]], dtype=torch.float64)
     start = torch.full((3,), 1 / 3, dtype=torch.float64)
 
-    def search(slope: torch.Tensor) -> torch.Tensor:
+    def search(slope: Tensor) -> Tensor:
         batches = [[torch.arange(1)]] * 20
         there = start.expand_as(slope)
         return descend(there, lambda p, _: (0.0, slope + p), batches, SteadyAdam(0.05), centre=True).p
@@ -193,3 +211,62 @@ def test_the_paper_has_one_weight_a_client() -> None:
     assert SmartFL(variant="literal").layered is None
     with pytest.raises(UserError, match="layered = true needs the calibrated variant"):
         SmartFL(variant="literal", layered=True)
+
+
+class Sum(nn.Module):
+    """Two modules, and still linear in its parameters."""
+
+    linear_in_parameters = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(5, 3), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = self.one(x) + self.two(x)
+        return total
+
+
+def test_a_model_that_is_linear_in_its_parameters_has_one_weight_a_client() -> None:
+    """Its logits are mixed, not its layers."""
+    generator, model = torch.Generator().manual_seed(3), Sum()
+    inputs = torch.randn(64, 5, generator=generator)
+    spec = FlatSpec.of(model)
+    updates = Updates.of(torch.randn(6, spec.size, generator=generator), origin=torch.zeros(spec.size), spec=spec)
+    result = SmartFL()(updates, Server(model=model, proxy=Proxy(inputs, inputs[:, :3].argmax(dim=1), 3)))
+    assert result.coefficients is not None
+    torch.testing.assert_close(result.vector, updates.mix(result.coefficients))
+
+
+def test_what_is_held_against_a_client_is_charged_in_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of client i is higher by ½ λ e_i in both layers; at equal weights the value by the mean of both."""
+    halves = Halves()
+    seen: dict[str, tuple[float, Tensor]] = {}
+
+    def spy(start: Tensor, gradient: Callable[[Tensor, Tensor], tuple[float, Tensor]], **_: object) -> Descent:
+        seen["start"] = gradient(start, torch.arange(64))
+        return Descent(start, 0)
+
+    monkeypatch.setattr("smartfl.aggregators.smartfl.descend", spy)
+    found = {}
+    for mistrust in (0.0, 0.5):
+        rule = SmartFL(restraint=0.0, init="uniform", mistrust=mistrust)
+        rule._past.observe([0, 1], torch.tensor([0.0, 5.0], dtype=torch.float64))
+        held = rule._past.of([0, 1])
+        halves.result(rule)
+        found[mistrust] = seen["start"]
+    hull = Hull(halves.updates, halves.model, halves.proxy.inputs)
+    price = SmartFL()._loss(hull, halves.proxy).price
+    charge = 0.5 * price * held
+    torch.testing.assert_close(found[0.5][1] - found[0.0][1], charge.expand(2, -1))
+    assert found[0.5][0] - found[0.0][0] == pytest.approx(2 * float(charge.mean()))
+
+
+def test_shares_are_what_is_said_about_the_weights() -> None:
+    """Client 0 has the first of two layers of two parameters each, client 1 the second."""
+    aggregate, _ = Halves().result(SmartFL(server_epochs=200, restraint=0.0))
+    assert aggregate.coefficients is not None
+    assert aggregate.coefficients.tolist() == pytest.approx([0.5, 0.5], abs=0.1)
+    p = aggregate.coefficients
+    assert aggregate.info["effective_clients"] == pytest.approx(float(1 / p.square().sum()))
+    assert aggregate.info["moved"] == pytest.approx(float((p - 0.5).abs().sum()))

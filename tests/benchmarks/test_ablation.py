@@ -11,6 +11,7 @@ from torch import nn
 from smartfl.aggregators import SmartFL
 from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.hull import Hull
+from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.types import Proxy, Server, Updates
 
@@ -44,14 +45,14 @@ def test_without_a_part_that_acts_here_it_is_smartfl(ablation, scene):
     """No client is longer than twice the median, and the mix is better than the average by any test."""
     expected = scene(SmartFL(server_epochs=40))
     assert torch.equal(scene(ablation.Unlimited(server_epochs=40)), expected)
-    assert torch.equal(scene(ablation.Ablated(part="paired test", server_epochs=40)), expected)
+    assert torch.equal(scene(ablation.Ablated(part="paired test", server_epochs=40, layered=False)), expected)
 
 
 def test_every_other_part_changes_the_weights_and_keeps_them_on_the_simplex(ablation, scene):
     """Without memory, which is against the flipped ones as some parts are."""
     expected = scene(SmartFL(server_epochs=40, mistrust=0.0))
     for part in set(get_args(ablation.Part)) - {"paired test", "contradiction", "damage", "charge", "rise", "left out"}:
-        p = scene(ablation.Ablated(part=part, server_epochs=40, mistrust=0.0))
+        p = scene(ablation.Ablated(part=part, server_epochs=40, mistrust=0.0, layered=False))
         assert float(p.sum()) == pytest.approx(1), part
         assert float(p.min()) >= 0, part
         assert not torch.equal(p, expected), part
@@ -91,7 +92,7 @@ def test_who_led_uphill_is_left_out_and_has_no_say_in_what_the_others_share(abla
     updates = Updates.of(rows, origin=torch.zeros(4), spec=FlatSpec.of(model))
     inputs = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).repeat(32, 1)
     proxy = Proxy(inputs, torch.tensor([0, 1]).repeat(32), 2)
-    rule = ablation.Ablated(part="left out", server_epochs=40, restraint=0.0)
+    rule = ablation.Ablated(part="left out", server_epochs=40, restraint=0.0, layered=False)
     p = rule(updates, Server(model=model, proxy=proxy, generator=torch.Generator().manual_seed(0))).coefficients
     assert p[2:].tolist() == [0, 0, 0]
     assert p[0] > 0.9
@@ -117,3 +118,10 @@ def test_a_factor_never_leads_away_from_zero_so_mirror_descent_does_not_start_th
     for _ in range(100):
         mirror.step(p, torch.tensor([-5.0, 1.0, 1.0]))
     assert p[0] == 0
+
+
+def test_candidates_have_one_weight_a_client(ablation):
+    with pytest.raises(UserError, match='part = "mirror" needs layered = false'):
+        ablation.Ablated(part="mirror")
+    assert "floor" not in ablation.CANDIDATES
+    assert "paired test" in ablation.CANDIDATES

@@ -46,7 +46,7 @@ class Hull:
         linear = getattr(model, "linear_in_parameters", False)
         self.vertices = client_logits(updates, model, inputs) if linear else None
         self.model = StandingModel(model, self.spec, batchnorm, updates.origin.dtype, updates.matrix.device)
-        self.layers = [[slice(0, self.spec.size)]] if linear else layers(self.spec)
+        self.layers = [[slice(0, self.spec.size)]] if linear else layers(self.spec, model)
         self._last: tuple[Tensor, Tensor] | None = None
         self._scale: float | None = None
 

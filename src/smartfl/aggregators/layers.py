@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from smartfl.flat import Entry, FlatSpec
+from torch import nn
+
+from smartfl.flat import FlatSpec
 
 
-def layers(spec: FlatSpec) -> list[list[slice]]:
-    """The columns of every layer, that is of a module's own parameters and buffers, in their order.
+def layers(spec: FlatSpec, model: nn.Module) -> list[list[slice]]:
+    """The columns of every layer of ``model``: of a module that has a matrix (or kernel) among its own parameters.
 
-    A module that has vectors only, as normalisation has, belongs to the layer before it.
+    Modules that have vectors only, as normalisation has, belong to the layer before them, with their statistics.
     """
-    has_matrix = {_module(entry) for entry in spec.parameters if len(entry.shape) > 1}
-    layer_of: dict[str, str] = {}
-    found: dict[str, list[slice]] = {}
+    owned: dict[str, list[slice]] = {}
+    matrices: set[str] = set()
     for entry in spec.parameters + spec.buffers:
-        module = _module(entry)
-        if module not in layer_of:
-            layer_of[module] = module if module in has_matrix or not found else next(reversed(found))
-        columns = found.setdefault(layer_of[module], [])
-        if columns and columns[-1].stop == entry.start:
-            columns[-1] = slice(columns[-1].start, entry.stop)
-        else:
-            columns.append(slice(entry.start, entry.stop))
-    return list(found.values())
+        module = _owner(entry.name)
+        owned.setdefault(module, []).append(slice(entry.start, entry.stop))
+        if entry in spec.parameters and len(entry.shape) > 1:
+            matrices.add(module)
+    order = {name: k for k, (name, _) in enumerate(model.named_modules())}
+    found: list[list[slice]] = []
+    for module in sorted(owned, key=lambda name: order.get(name, -1)):
+        if module in matrices or not found:
+            found.append([])
+        found[-1].extend(owned[module])
+    return [_joined(columns) for columns in found]
 
 
-def _module(entry: Entry) -> str:
-    return entry.name.rpartition(".")[0]
+def _owner(name: str) -> str:
+    """The module that a tensor belongs to; one that is parametrised (weight_norm) keeps its tensors elsewhere."""
+    return f".{name}".rpartition(".")[0].partition(".parametrizations.")[0].removeprefix(".")
+
+
+def _joined(columns: list[slice]) -> list[slice]:
+    """``columns`` in order, neighbours as one."""
+    joined: list[slice] = []
+    for one in sorted(columns, key=lambda each: each.start):
+        if joined and joined[-1].stop == one.start:
+            one = slice(joined.pop().start, one.stop)
+        joined.append(one)
+    return joined

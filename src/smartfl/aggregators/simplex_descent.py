@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatOptimizer
-from smartfl.simplex import project_simplex
+from smartfl.simplex import project_rows
 
 SKIPS = 3  # consecutive non-finite gradients before the search gives up
 
@@ -27,7 +27,7 @@ def check_search(server_epochs: int, batch_size: int, lr: float | None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Where the search ended: p (n,) float64, the number of steps taken, and what went wrong on the way."""
+    """Where the search ended: p (n,) or (L, n) float64, the number of steps taken, and what went wrong on the way."""
 
     p: Tensor
     steps: int
@@ -97,7 +97,7 @@ def descend(
             if value < lowest:
                 best, lowest = p.clone(), value
             optimizer.step(p, g - _median(g) if centre else g)
-            p = by_row(project_simplex, p)
+            p = project_rows(p)
             steps += 1
     return Descent(p, steps)
 
@@ -106,11 +106,6 @@ def _median(g: Tensor) -> Tensor:
     """(…, 1) the mean of the middle values of ``g`` (…, n); ``quantile`` computes the same five times as slowly."""
     ordered, n = g.sort(dim=-1).values, g.shape[-1]
     return ordered[..., (n - 1) // 2, None].lerp(ordered[..., n // 2, None], 0.5)
-
-
-def by_row(function: Callable[[Tensor], Tensor], p: Tensor) -> Tensor:
-    """``function`` of ``p`` (n,), or of every row of ``p`` (L, n)."""
-    return function(p) if p.ndim == 1 else torch.stack([function(row) for row in p])
 
 
 def row_dots(a: Tensor, b: Tensor) -> Tensor:

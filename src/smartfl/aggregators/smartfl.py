@@ -27,7 +27,7 @@ from smartfl.aggregators.proxy import (
 )
 from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.shortening import within_reach
-from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, by_row, check_search, descend, row_dots
+from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, check_search, descend, row_dots
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
@@ -57,10 +57,10 @@ class SmartFL(Aggregator):
     with them "best"; they do not move "agreement" and "uniform".
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
-    ``mistrust`` = κ is how much memory counts: weight on client i costs κ λ e_i more, where e_i in [0, 1] is what past
-    rounds hold against it (``Mistrust``), and κ λ s if it has led uphill on the whole; ids must mean the same client in
-    every round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless told.  With a
-    memory, an instance belongs to one federation.
+    ``mistrust`` = κ is how much memory counts: weight on client i, in any layer, costs κ λ e_i more, where e_i in
+    [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it has led uphill on the whole; ids must
+    mean the same client in every round.  0 is a server without memory, as the paper's; the calibrated variant has ½
+    unless told.  With a memory, an instance belongs to one federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
@@ -146,8 +146,8 @@ class SmartFL(Aggregator):
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
-        p, drawn_back = self._restrain(hull, by_row(without_dust, found.p), before, proxy, updates.ids)
-        found = replace(found, p=by_row(without_dust, p))
+        p, drawn_back = self._restrain(hull, without_dust(found.p), before, proxy, updates.ids)
+        found = replace(found, p=without_dust(p))
         remembered = self._remember(hull, found.p, proxy, updates.ids)
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
@@ -193,7 +193,8 @@ class SmartFL(Aggregator):
         """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory.
 
         Damage was measured in units of λ and is charged in them.  Who contradicts pays λs, as much as the whole scale
-        does: where logits are small and s is large, so are gradients, and λ alone would not be noticed.
+        does: where logits are small and s is large, so are gradients, and λ alone would not be noticed.  The search
+        charges it in every layer, whose gradients are parts of the whole: L times as much for weight in all of them.
         """
         held = torch.where(self._past.contradict(ids), loss.scale, self._past.of(ids))
         return (self.mistrust or 0.0) * loss.price * held
@@ -271,8 +272,8 @@ class SmartFL(Aggregator):
 
 def without_dust(p: Tensor) -> Tensor:
     """p without weights below a thousandth of an equal share: on a row a thousand times too large they still tell."""
-    kept = torch.where(p < 1e-3 / len(p), 0.0, p)
-    return kept / kept.sum()
+    kept = torch.where(p < 1e-3 / p.shape[-1], 0.0, p)
+    return kept / kept.sum(dim=-1, keepdim=True)
 
 
 def best_client(hull: Hull, labels: Tensor) -> Tensor:

@@ -17,11 +17,11 @@ from smartfl.aggregators.calibration import best_scale, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import minibatches
 from smartfl.aggregators.restraint import restrained
-from smartfl.aggregators.simplex_descent import SteadyAdam, by_row
+from smartfl.aggregators.simplex_descent import SteadyAdam
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.flat import FlatSpec
 from smartfl.measure.training import Workload
-from smartfl.simplex import project_simplex
+from smartfl.simplex import project_rows
 from smartfl.types import Proxy, Server, Updates
 
 
@@ -91,7 +91,7 @@ class ServerStep:
         def move() -> None:
             q = weights.clone()
             optimizer.step(q, gradient)
-            by_row(project_simplex, q)
+            project_rows(q)
 
         def loss(logits: Tensor, index: Tensor) -> Tensor:
             return F.cross_entropy(logits, self.labels[index])
@@ -102,7 +102,7 @@ class ServerStep:
 
         def draw_back() -> None:
             equal = torch.full_like(p, 1 / len(p))
-            corner = F.one_hot(torch.tensor(0), len(p)).to(p)
+            corner = hull.by_layer(F.one_hot(torch.tensor(0), len(p)).to(p))
             restrained(corner, equal, lambda q: float(loss(hull.logits(q), everything)), math.inf, len(everything), 0.5)
 
         def spread() -> None:
@@ -118,6 +118,6 @@ class ServerStep:
             "scale refit": Part(lambda: best_scale(logits, self.labels, balance, 0.1, low=1.0), self.epochs),
             "clients' logit scale": Part(spread, 1),
             "restraint": Part(draw_back, 1),
-            "memory": Part(lambda: hull.gradient(p, everything, loss), 1),
-            "re-estimated statistics and check": Part(lambda: hull.result(p), 1),
+            "memory": Part(lambda: hull.gradient(weights, everything, loss), 1),
+            "re-estimated statistics and check": Part(lambda: hull.result(weights), 1),
         }
