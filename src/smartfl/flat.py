@@ -37,7 +37,7 @@ class FlatSpec:
     """How a vector (d,) maps to a module's tensors.
 
     Distances, cosines, norms, clipping and attacks may look at ``vector[..., :num_parameters]`` only; the
-    float buffers behind it (BatchNorm statistics) travel with the weights that a rule gave the clients.
+    float buffers behind it (BatchNorm statistics) travel with the weights that a rule gave the clients, or their layer.
     Frozen parameters are part of neither: they never change.
     """
 

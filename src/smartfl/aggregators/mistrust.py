@@ -26,10 +26,11 @@ class Past:
 class Mistrust:
     """Evidence against clients, gathered over the rounds that they took part in; two kinds of it.
 
-    *Damage* (``observe``).  Where a search on the simplex ended at p with gradient g (n,),  x_i = (g_i − gᵀp) / λ  says
-    what a step towards client i would cost, in units of a price λ: about 0 for a client that is in use or might as well
-    be, much for one that would do damage.  With M the largest x of a round, the round counts min(1, M), client i gets
-    the mark max(0, x_i) / max(1, M), and what is held against it is
+    *Damage* (``observe``).  Where a search on the simplex ended at p with gradient g (n,), x_i = (g_i − gᵀp) / λ
+    (summed over layers that have weights of their own) says what a step towards client i would cost, in units of a
+    price λ: about 0 for a client that is in use or might as well be, much for one that would do damage. With M the
+    largest x of a round, the round counts min(1, M), client i gets the mark max(0, x_i) / max(1, M), and what is held
+    against it is
 
         e_i = (Σ marks + ½ ē) / (Σ counts + ½),      ē the mean of Σ marks / Σ counts over all clients seen
 
