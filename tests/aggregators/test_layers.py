@@ -270,3 +270,36 @@ def test_shares_are_what_is_said_about_the_weights() -> None:
     p = aggregate.coefficients
     assert aggregate.info["effective_clients"] == pytest.approx(float(1 / p.square().sum()))
     assert aggregate.info["moved"] == pytest.approx(float((p - 0.5).abs().sum()))
+
+
+def test_permuting_clients_permutes_their_weights_in_every_layer() -> None:
+    cohort, order = Cohort(), [2, 0, 1]
+    proxy = Proxy(cohort.hull.inputs, cohort.labels, 2)
+    rows, spec = cohort.updates.matrix, cohort.updates.spec
+
+    def found(matrix: Tensor) -> Aggregate:
+        server = Server(model=cohort.model, proxy=proxy, generator=torch.Generator().manual_seed(0))
+        origin = torch.zeros(spec.size, dtype=torch.float64)
+        return SmartFL(server_epochs=6)(
+            Updates.of(matrix, origin=spec.clamp_variances_(origin[None])[0], spec=spec), server
+        )
+
+    one, two = found(rows), found(rows[order])
+    assert one.coefficients is not None
+    assert two.coefficients is not None
+    assert len({round(float(c), 6) for c in one.coefficients}) == 3  # otherwise there is nothing to permute
+    torch.testing.assert_close(two.coefficients, one.coefficients[order])
+    torch.testing.assert_close(two.vector, one.vector)
+
+
+def test_layers_of_rows_stored_in_half_precision() -> None:
+    """The same search as on rows that were rounded and stored in float32."""
+    halves = Halves()
+    noise = 0.1 * torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    stored = (halves.updates.matrix + noise).to(torch.bfloat16)
+    vectors = []
+    for matrix in (stored, stored.float()):
+        halves.updates = halves.updates.with_matrix(matrix)
+        vectors.append(halves.result(SmartFL(server_epochs=60))[0].vector)
+    assert vectors[0].dtype == torch.float32
+    torch.testing.assert_close(vectors[0], vectors[1])
