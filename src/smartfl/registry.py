@@ -138,10 +138,11 @@ def explain(error: ValidationError, setting: str, accepted: list[str] | None = N
     if first["type"] == "extra_forbidden":
         if accepted is None:
             return f"{where} is not a setting"
-        if not accepted:
-            return f"{where} is not a setting: '{owner}' has none"
-        alike = get_close_matches(str(first["loc"][-1]), accepted, n=1)
+        named = ["name"] if owner else []  # of whatever has an owner, the name can be misspelt too
+        alike = get_close_matches(str(first["loc"][-1]), [*accepted, *named], n=1)
         hint = f" (did you mean {alike[0]}?)" if alike else ""
+        if not accepted:
+            return f"{where} is not a setting{hint}: '{owner}' has none"
         return f"{where} is not a setting{hint}; accepted: {', '.join(accepted)}"
     if first["type"] == "missing":
         return f"{where} is required"
