@@ -26,9 +26,8 @@ def project_rows(v: Tensor) -> Tensor:
     if not torch.isfinite(v).all():
         raise ValueError("project_simplex takes finite values, got NaN or Inf")
     x = v.to(torch.float64)
-    x = x - x.amax(
-        dim=-1, keepdim=True
-    )  # the projection ignores a common shift; this avoids cancellation for large |v|
+    # The projection ignores a common shift; this one avoids cancellation for large |v|.
+    x = x - x.amax(dim=-1, keepdim=True)
     u = x.sort(dim=-1, descending=True).values
     k = torch.arange(1, x.shape[-1] + 1, dtype=torch.float64, device=x.device)
     theta = (u.cumsum(dim=-1) - 1) / k

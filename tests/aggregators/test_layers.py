@@ -22,7 +22,7 @@ from smartfl.models.logistic import Logistic
 from smartfl.types import Aggregate, Proxy, Server, Updates
 
 
-def found(model: nn.Module) -> list[list[slice]]:
+def columns_of(model: nn.Module) -> list[list[slice]]:
     return layers(FlatSpec.of(model), model)
 
 
@@ -31,28 +31,28 @@ def test_a_layer_is_a_module_with_its_normalisation() -> None:
     model = nn.Sequential(
         nn.Conv2d(1, 2, 3, bias=False), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 2)
     )
-    assert found(model) == [[slice(0, 22), slice(38, 42)], [slice(22, 32)], [slice(32, 38)]]
+    assert columns_of(model) == [[slice(0, 22), slice(38, 42)], [slice(22, 32)], [slice(32, 38)]]
 
 
 def test_normalisation_without_parameters_belongs_to_the_layer_before_it() -> None:
     """Linear 6 + 3 and the statistics 6 behind all parameters | linear 6 + 2."""
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2))
-    assert found(model) == [[slice(0, 9), slice(17, 23)], [slice(9, 17)]]
+    assert columns_of(model) == [[slice(0, 9), slice(17, 23)], [slice(9, 17)]]
 
 
 def test_a_parametrised_layer_is_one_layer() -> None:
     """weight_norm keeps length and direction of a weight in a module inside: linear 3 + 3 + 6, linear 2 + 2 + 6."""
     norm = torch.nn.utils.parametrizations.weight_norm
-    assert found(nn.Sequential(norm(nn.Linear(2, 3)), norm(nn.Linear(3, 2)))) == [[slice(0, 12)], [slice(12, 22)]]
-    assert found(norm(nn.Linear(2, 3))) == [[slice(0, 12)]]
+    assert columns_of(nn.Sequential(norm(nn.Linear(2, 3)), norm(nn.Linear(3, 2)))) == [[slice(0, 12)], [slice(12, 22)]]
+    assert columns_of(norm(nn.Linear(2, 3))) == [[slice(0, 12)]]
 
 
 def test_normalisation_in_front_is_a_layer_of_its_own() -> None:
-    assert found(nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2))) == [[slice(0, 6)], [slice(6, 14)]]
+    assert columns_of(nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2))) == [[slice(0, 6)], [slice(6, 14)]]
 
 
 def test_a_plain_vector_and_a_single_module_are_one_layer() -> None:
-    assert found(nn.Linear(3, 2)) == [[slice(0, 8)]]
+    assert columns_of(nn.Linear(3, 2)) == [[slice(0, 8)]]
     assert layers(FlatSpec.plain(7), nn.Identity()) == [[slice(0, 7)]]
 
 

@@ -368,7 +368,7 @@ def test_settings_out_of_range_are_refused(settings):
         SmartFL(**settings)
 
 
-def test_by_default_only_the_statistics_leave_the_hull(world):
+def test_only_the_statistics_leave_the_hull(world):
     """docs/batchnorm.md: re-estimated statistics are the server's own, the parameters are the mix."""
     w = world(batchnorm=True)
     result = SmartFL(server_epochs=4, layered=False)(w.updates, w.server())

@@ -52,8 +52,7 @@ class Hull:
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""
-        vector = torch.empty_like(self.model.vector)
-        self.mix_into(p, vector)
+        vector = self.mix_into(p, torch.empty_like(self.model.vector))
         return from_moments(vector, self.spec) if self.moments else vector
 
     def model_at(self, p: Tensor) -> Tensor:
@@ -123,8 +122,7 @@ class Hull:
             self.mix_into(p, self.model.vector)
             self.model.settle()
             return self.model.vector
-        mixed = torch.empty_like(self.model.vector)
-        self.mix_into(p, mixed)
+        mixed = self.mix_into(p, torch.empty_like(self.model.vector))
         self.model.settle(from_moments(mixed, self.spec))
         return mixed
 
@@ -140,14 +138,14 @@ class Hull:
         sizes = [sum(max(0, min(c.stop, last) - c.start) for c in layer) for layer in self.layers]
         return torch.tensor(sizes, dtype=torch.float64) @ p / last
 
-    def mix_into(self, p: Tensor, vector: Tensor) -> None:
+    def mix_into(self, p: Tensor, vector: Tensor) -> Tensor:
         """``vector`` (d,) ← pᵀW; for ``p`` (L, n) each layer's columns with its own row.  Moments are mixed as such."""
         if p.ndim == 1:
-            mix_rows(self.matrix, p, out=vector)
-            return
+            return mix_rows(self.matrix, p, out=vector)
         for row, layer in zip(p, self.layers, strict=True):
             for columns in layer:
                 mix_rows(self.matrix[:, columns], row, out=vector[columns])
+        return vector
 
     def products(self, p: Tensor, outer: Tensor) -> Tensor:
         """W·∂L/∂w in the shape of ``p``: over all columns for (n,), layer by layer for (L, n)."""
