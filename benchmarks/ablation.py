@@ -186,6 +186,11 @@ class Ablated(SmartFL):
     ) -> tuple[Tensor, dict[str, float]]:
         return super()._restrain(hull, p, math.inf if self.part == "rise" else before, proxy, ids)
 
+    def _by_class(
+        self, hull: Hull, p: Tensor, before: float, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
+    ) -> tuple[Tensor, dict[str, float]]:
+        return super()._by_class(hull, p, math.inf if self.part == "rise" else before, proxy, generator, ids)
+
     def _loss(self, hull: Hull, proxy: Proxy) -> CalibratedLoss:
         loss = super()._loss(hull, proxy)
         if self.part == "classes":
@@ -208,10 +213,10 @@ class Ablated(SmartFL):
             out = alone >= math.log(len(loss.prior))
         return torch.zeros_like(out) if out.all() else out
 
-    def _optimise(
+    def _search(
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
-        loss = replace(self._loss(hull, proxy), latest=hull.logits(start).clone())
+        loss = replace(self._loss(hull, proxy), latest=hull.logits(start.view(-1, len(ids))[0]).clone())
         loss.refit()
         dear = self._dear(loss, ids)
         out = self._out(hull, loss, ids)
@@ -248,7 +253,7 @@ class Ablated(SmartFL):
         }
         batches = [minibatches(len(used), self.batch_size, 1, generator) for _ in range(self.server_epochs)]
         found = descend(
-            hull.by_layer(start) if self.layered else start,
+            start,
             gradient,
             [[used[index] for index in epoch] for epoch in batches],
             optimizers.get(self.part, SteadyAdam(self.lr)),

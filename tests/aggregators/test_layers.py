@@ -18,7 +18,6 @@ from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
-from smartfl.models.logistic import Logistic
 from smartfl.types import Aggregate, Proxy, Server, Updates
 
 
@@ -187,23 +186,19 @@ def test_what_a_step_towards_a_client_costs_is_its_cost_in_all_layers() -> None:
 
 
 def test_of_one_layer_it_is_the_same_bit_for_bit() -> None:
-    """Also of a model that is linear in its parameters."""
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(64, 5, generator=generator)
-    proxy = Proxy(inputs, inputs[:, :3].argmax(dim=1), 3)
-    for model in (nn.Linear(5, 3), Logistic(5, 3)):
-        spec = FlatSpec.of(model)
-        updates = Updates.of(torch.randn(6, spec.size, generator=generator), origin=torch.zeros(spec.size), spec=spec)
-        one, many = (
-            SmartFL(layered=layered)(
-                updates, Server(model=model, proxy=proxy, generator=torch.Generator().manual_seed(0))
-            )
-            for layered in (False, True)
-        )
-        assert torch.equal(one.vector, many.vector)
-        assert one.coefficients is not None
-        assert many.coefficients is not None
-        assert torch.equal(one.coefficients, many.coefficients)
+    proxy, model = Proxy(inputs, inputs[:, :3].argmax(dim=1), 3), nn.Linear(5, 3)
+    spec = FlatSpec.of(model)
+    updates = Updates.of(torch.randn(6, spec.size, generator=generator), origin=torch.zeros(spec.size), spec=spec)
+    one, many = (
+        SmartFL(layered=layered)(updates, Server(model=model, proxy=proxy, generator=torch.Generator().manual_seed(0)))
+        for layered in (False, True)
+    )
+    assert torch.equal(one.vector, many.vector)
+    assert one.coefficients is not None
+    assert many.coefficients is not None
+    assert torch.equal(one.coefficients, many.coefficients)
 
 
 def test_the_paper_has_one_weight_a_client() -> None:
@@ -211,31 +206,6 @@ def test_the_paper_has_one_weight_a_client() -> None:
     assert SmartFL(variant="literal").layered is None
     with pytest.raises(UserError, match="layered = true needs the calibrated variant"):
         SmartFL(variant="literal", layered=True)
-
-
-class Sum(nn.Module):
-    """Two modules, and still linear in its parameters."""
-
-    linear_in_parameters = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Linear(5, 3), nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = self.one(x) + self.two(x)
-        return total
-
-
-def test_a_model_that_is_linear_in_its_parameters_has_one_weight_a_client() -> None:
-    """Its logits are mixed, not its layers."""
-    generator, model = torch.Generator().manual_seed(3), Sum()
-    inputs = torch.randn(64, 5, generator=generator)
-    spec = FlatSpec.of(model)
-    updates = Updates.of(torch.randn(6, spec.size, generator=generator), origin=torch.zeros(spec.size), spec=spec)
-    result = SmartFL()(updates, Server(model=model, proxy=Proxy(inputs, inputs[:, :3].argmax(dim=1), 3)))
-    assert result.coefficients is not None
-    torch.testing.assert_close(result.vector, updates.mix(result.coefficients))
 
 
 def test_what_is_held_against_a_client_is_charged_in_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:

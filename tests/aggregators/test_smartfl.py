@@ -220,7 +220,8 @@ def test_a_huge_client_that_does_not_overflow_loses_its_weight(variant):
     problem = Problem()
     rows = torch.cat([problem.around(1, 1, 1), 1e30 * problem.noise[5:6]])
     result = SmartFL(variant, server_epochs=50)(problem.updates(rows), problem.server())
-    assert float(result.coefficients[3]) == 0
+    # Calibrated, it is shortened to twice the others' length, and a class may have some use for what is left of it.
+    assert float(result.coefficients[3]) <= (0.05 if variant == "calibrated" else 0)
     assert torch.isfinite(result.vector).all()
 
 

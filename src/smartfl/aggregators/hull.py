@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smartfl.aggregators.batchnorm import (
@@ -16,7 +17,7 @@ from smartfl.aggregators.batchnorm import (
     to_moments,
 )
 from smartfl.aggregators.calibration import logit_scale
-from smartfl.aggregators.layers import layers
+from smartfl.aggregators.layers import classes, layers
 from smartfl.aggregators.proxy import client_logits
 from smartfl.aggregators.standing import StandingModel
 from smartfl.products import inner_products, mix_rows
@@ -29,11 +30,11 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Hull:
-    """The model w(p) on the server's inputs (N, …), for any p (n,) on the simplex, or one for every layer, p (L, n).
+    """The model w(p) on the server's inputs (N, …), for any p (n,) on the simplex, or one for every part, p (L, n).
 
     A step costs one mix pᵀW, one forward and backward pass, and one product W·g: never n models, never a graph over
     n·d values.  A model whose logits are linear in its parameters needs not even that: its logits at w(p) are the same
-    mix of the clients' logits, computed once.
+    mix of the clients' logits, computed once.  The parts of such a model are its classes, those of others their layers.
     """
 
     def __init__(self, updates: Updates, model: nn.Module, inputs: Tensor, batchnorm: BatchNormMode = "mixed") -> None:
@@ -46,7 +47,7 @@ class Hull:
         linear = getattr(model, "linear_in_parameters", False)
         self.vertices = client_logits(updates, model, inputs) if linear else None
         self.model = StandingModel(model, self.spec, batchnorm, updates.origin.dtype, updates.matrix.device)
-        self.layers = [[slice(0, self.spec.size)]] if linear else layers(self.spec, model)
+        self.parts = layers(self.spec, model) if self.vertices is None else classes(self.spec, self.vertices.shape[2])
         self._last: tuple[Tensor, Tensor] | None = None
         self._scale: float | None = None
 
@@ -70,8 +71,7 @@ class Hull:
     def logits(self, p: Tensor) -> Tensor:
         """(N, C) logits of w(p) on all inputs; asked again for the same p, they are not computed again."""
         if self.vertices is not None:
-            mixed: Tensor = torch.tensordot(p.to(self.vertices), self.vertices, dims=1)
-            return mixed
+            return _mixed(p, self.vertices)
         if self._last is None or not torch.equal(self._last[0], p):
             self._stand(p)
             self._last = p.clone(), self.model(self.inputs)
@@ -97,10 +97,11 @@ class Hull:
         """The loss at w(p) on the mini-batch ``index`` and its gradient in p, float64: g_i = ⟨∂L/∂w, w_i⟩."""
         if self.vertices is not None:
             batch = self.vertices[:, index]
-            logits = torch.tensordot(p.to(batch), batch, dims=1).requires_grad_()
+            logits = _mixed(p, batch).requires_grad_()
             value = loss(logits, index)
             (outer,) = torch.autograd.grad(value, logits)
-            inner = torch.tensordot(batch.to(torch.float64), outer.to(torch.float64), dims=2)
+            exact, outer = batch.to(torch.float64), outer.to(torch.float64)
+            inner = torch.tensordot(exact, outer, dims=2) if p.ndim == 1 else torch.einsum("nbc,bc->cn", exact, outer)
             return value.item(), inner.cpu()
         mixed = self._stand(p)
         value = loss(self.model(self.inputs[index]), index)
@@ -128,28 +129,51 @@ class Hull:
 
     def by_layer(self, p: Tensor) -> Tensor:
         """(L, n) ``p`` (n,) for every layer; of a model that has only one, ``p`` itself."""
-        return p.expand(len(self.layers), -1) if len(self.layers) > 1 else p
+        return p.expand(len(self.parts), -1) if self.vertices is None and len(self.parts) > 1 else p
+
+    def by_class(self, p: Tensor) -> Tensor | None:
+        """(C, n) ``p`` (n,) for every class of a model that is linear in its parameters; None of other models."""
+        if self.vertices is None or not self._classes_apart(self.vertices):
+            return None
+        return p.expand(len(self.parts), -1)
+
+    @torch.no_grad()
+    def _classes_apart(self, vertices: Tensor) -> bool:
+        """Whether a class's logits are those of the client whose columns it has: tried out, with clients in turn."""
+        turns = torch.arange(len(self.parts)) % len(vertices)
+        if not len(turns):
+            return False
+        self.model.settle(self.mix_into(F.one_hot(turns, len(vertices)).to(torch.float64), self.model.vector))
+        expected = torch.stack([vertices[i, :FEW, c] for c, i in enumerate(turns.tolist())], dim=1)
+        most = float(expected.abs().max())
+        return torch.allclose(self.model(self.inputs[:FEW]), expected, rtol=1e-3, atol=1e-3 * most)
 
     def shares(self, p: Tensor) -> Tensor:
-        """(n,) each client's share of the parameters: the mean of the rows of ``p`` (L, n) by their layers' size."""
+        """(n,) each client's share of the parameters: the mean of the rows of ``p`` (L, n) by their parts' size."""
         if p.ndim == 1:
             return p
         last = self.spec.num_parameters
-        sizes = [sum(max(0, min(c.stop, last) - c.start) for c in layer) for layer in self.layers]
+        sizes = [sum(max(0, min(c.stop, last) - c.start) for c in part) for part in self.parts]
         return torch.tensor(sizes, dtype=torch.float64) @ p / last
 
     def mix_into(self, p: Tensor, vector: Tensor) -> Tensor:
-        """``vector`` (d,) ← pᵀW; for ``p`` (L, n) each layer's columns with its own row.  Moments are mixed as such."""
+        """``vector`` (d,) ← pᵀW; for ``p`` (L, n) each part's columns with its own row.  Moments are mixed as such."""
         if p.ndim == 1:
             return mix_rows(self.matrix, p, out=vector)
-        for row, layer in zip(p, self.layers, strict=True):
-            for columns in layer:
+        for row, part in zip(p, self.parts, strict=True):
+            for columns in part:
                 mix_rows(self.matrix[:, columns], row, out=vector[columns])
         return vector
 
     def products(self, p: Tensor, outer: Tensor) -> Tensor:
-        """W·∂L/∂w in the shape of ``p``: over all columns for (n,), layer by layer for (L, n)."""
+        """W·∂L/∂w in the shape of ``p``: over all columns for (n,), part by part for (L, n)."""
         if p.ndim == 1:
             return inner_products(self.matrix, outer).cpu()
-        parts = [[inner_products(self.matrix[:, c], outer[c]) for c in layer] for layer in self.layers]
-        return torch.stack([torch.stack(part).sum(dim=0) for part in parts]).cpu()
+        parts = [[inner_products(self.matrix[:, c], outer[c]) for c in part] for part in self.parts]
+        return torch.stack([torch.stack(product).sum(dim=0) for product in parts]).cpu()
+
+
+def _mixed(p: Tensor, vertices: Tensor) -> Tensor:
+    """(b, C) the mix of the clients' logits ``vertices`` (n, b, C) by ``p`` (n,), or class by class by (C, n)."""
+    p = p.to(vertices)
+    return torch.tensordot(p, vertices, dims=1) if p.ndim == 1 else torch.einsum("cn,nbc->bc", p, vertices)

@@ -1,4 +1,4 @@
-"""Which columns of a model vector are one layer."""
+"""Which columns of a model vector are one layer, or one class of the last."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def layers(spec: FlatSpec, model: nn.Module) -> list[list[slice]]:
             found.append([])
         found[-1].extend(owned[module])
     return [_joined(columns) for columns in found]
+
+
+def classes(spec: FlatSpec, num_classes: int) -> list[list[slice]]:
+    """The columns of every class: the rows of tensors that have one for each; none if any tensor has not."""
+    entries = spec.parameters + spec.buffers
+    if any(not entry.shape or entry.shape[0] != num_classes for entry in entries):
+        return []
+    widths = [(entry.start, (entry.stop - entry.start) // num_classes) for entry in entries]
+    return [[slice(start + c * width, start + (c + 1) * width) for start, width in widths] for c in range(num_classes)]
 
 
 def _owner(name: str) -> str:
