@@ -187,9 +187,9 @@ class Ablated(SmartFL):
         return super()._restrain(hull, p, math.inf if self.part == "rise" else before, proxy, ids)
 
     def _by_class(
-        self, hull: Hull, p: Tensor, before: float, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
-    ) -> tuple[Tensor, dict[str, float]]:
-        return super()._by_class(hull, p, math.inf if self.part == "rise" else before, proxy, generator, ids)
+        self, hull: Hull, found: Descent, before: float, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
+    ) -> tuple[Descent, dict[str, float]]:
+        return super()._by_class(hull, found, math.inf if self.part == "rise" else before, proxy, generator, ids)
 
     def _loss(self, hull: Hull, proxy: Proxy) -> CalibratedLoss:
         loss = super()._loss(hull, proxy)
@@ -216,7 +216,8 @@ class Ablated(SmartFL):
     def _search(
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
-        loss = replace(self._loss(hull, proxy), latest=hull.logits(start.view(-1, len(ids))[0]).clone())
+        one = start.view(-1, len(ids))[0]
+        loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
         loss.refit()
         dear = self._dear(loss, ids)
         out = self._out(hull, loss, ids)

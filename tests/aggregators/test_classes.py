@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +13,8 @@ from torch import Tensor, nn
 from smartfl.aggregators import SmartFL
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.layers import classes
+from smartfl.aggregators.shortening import within_reach
+from smartfl.aggregators.simplex_descent import Descent
 from smartfl.flat import FlatSpec
 from smartfl.models.logistic import Logistic
 from smartfl.types import Aggregate, Proxy, Server, Updates
@@ -118,6 +123,21 @@ def test_whether_classes_can_be_told_apart_is_tried_out() -> None:
     assert "classes_drawn_back" not in result.info
 
 
+def test_clients_that_are_alike_do_not_hide_that_rows_are_no_classes() -> None:
+    cohort = Cohort(Columns(), features=3)
+    rows = cohort.updates.matrix[:1].repeat(4, 1)
+    hull = Hull(cohort.updates.with_matrix(rows), cohort.model, cohort.proxy.inputs)
+    assert hull.by_class(torch.full((4,), 0.25, dtype=torch.float64)) is None
+
+
+def test_with_one_weight_a_client_the_model_is_the_sum_over_its_coefficients() -> None:
+    cohort = Cohort(Sum())
+    result = cohort.result(SmartFL(layered=False))
+    assert result.coefficients is not None
+    shorter, _ = within_reach(cohort.updates, SmartFL.reach)
+    torch.testing.assert_close(result.vector, shorter.mix(result.coefficients))
+
+
 class Specialists:
     """Client c knows one class of three and has the other two the wrong way round: none of them, and no mix, is good.
 
@@ -145,9 +165,84 @@ def test_each_class_comes_from_the_client_that_knows_it() -> None:
     found, right = Specialists().result(SmartFL(server_epochs=60))
     assert right > 0.95
     assert found.info["classes_drawn_back"] == 0
-    assert found.coefficients is not None
-    assert found.coefficients.tolist() == pytest.approx([1 / 3] * 3, abs=0.1)  # shares of the parameters
+    assert float(found.vector[:9].view(3, 3).diag().min()) > 2  # of 4; an average has −4/3
     assert Specialists().result(SmartFL(server_epochs=60, layered=False))[1] < 0.6
+
+
+def test_steps_and_events_of_both_searches_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spy(start: Tensor, **_: object) -> Descent:
+        return Descent(start, 3, ("one weight",)) if start.ndim == 1 else Descent(start, 4, ("by class",))
+
+    monkeypatch.setattr("smartfl.aggregators.smartfl.descend", spy)
+    found, _ = Specialists().result(SmartFL())
+    assert found.events == ("one weight", "by class")
+    assert found.info["steps"] == 7
+
+
+def test_without_restraint_what_the_classes_found_is_followed() -> None:
+    found, right = Specialists().result(SmartFL(server_epochs=60, restraint=0.0))
+    assert "classes_drawn_back" not in found.info
+    assert right > 0.95
+
+
+def test_what_is_held_against_a_client_is_charged_in_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of client i is higher by ½ λ e_i in all three classes."""
+    scene = Specialists()
+    seen: list[Tensor] = []
+
+    def spy(start: Tensor, gradient: Callable[[Tensor, Tensor], tuple[float, Tensor]], **_: object) -> Descent:
+        seen.append(gradient(start, torch.arange(128))[1])
+        return Descent(start, 0)
+
+    monkeypatch.setattr("smartfl.aggregators.smartfl.descend", spy)
+    for mistrust in (0.0, 0.5):
+        rule = SmartFL(restraint=0.0, init="uniform", mistrust=mistrust)
+        rule._past.observe([0, 1, 2], torch.tensor([0.0, 5.0, 1.0], dtype=torch.float64))
+        rule._past.agree([0, 1, 2], torch.ones(3))  # nobody has led uphill on the whole
+        held = rule._past.of([0, 1, 2])
+        scene.result(rule)
+    by_class = seen[1], seen[3]
+    price = SmartFL()._loss(Hull(scene.updates, scene.model, scene.proxy.inputs), scene.proxy).price
+    assert held.max() > 0.5
+    torch.testing.assert_close(by_class[1] - by_class[0], (0.5 * price * held).expand(3, -1))
+
+
+def test_what_a_step_towards_a_client_costs_is_its_cost_in_all_classes() -> None:
+    """The directional derivative from w(P) to the client's whole model, in units of the price."""
+    cohort, rule = Cohort(Logistic(5, 3)), SmartFL()
+    loss = rule._loss(cohort.hull, cohort.proxy)
+    loss.latest = cohort.hull.logits(cohort.p).clone()
+    loss.refit()
+    _, g = cohort.hull.gradient(cohort.p, torch.arange(64), loss)
+    to_client = torch.eye(4, dtype=torch.float64)
+    expected = [float((g * (to_client[i] - cohort.p)).sum()) / loss.price for i in range(4)]
+    assert rule._cost_of_steps(cohort.hull, cohort.p, cohort.proxy).tolist() == pytest.approx(expected)
+
+
+def test_what_the_round_remembers_is_where_the_classes_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+
+    def spy(self: SmartFL, hull: Hull, p: Tensor, *_: object) -> dict[str, float]:
+        seen.append(p)
+        return {}
+
+    monkeypatch.setattr(SmartFL, "_remember", spy)
+    Specialists().result(SmartFL(server_epochs=60))
+    assert seen[0].shape == (3, 3)
+    assert seen[0].diag().min() > 0.5  # each class is mostly its own client's
+
+
+def test_classes_are_not_drawn_back_where_the_loss_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call gets the loss of w^t, as the first does."""
+    before: list[float] = []
+
+    def spy(p: Tensor, rest: Tensor, fit: object, loss: float, samples: int, strength: float) -> tuple[Tensor, float]:
+        before.append(loss)
+        return p, 0.0
+
+    monkeypatch.setattr("smartfl.aggregators.smartfl.restrained", spy)
+    Specialists().result(SmartFL())
+    assert before == pytest.approx([math.log(3)] * 2)  # w^t = 0 says nothing
 
 
 def test_where_classes_gain_no_more_than_chance_there_is_one_weight_a_client() -> None:

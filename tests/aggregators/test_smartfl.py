@@ -215,13 +215,13 @@ def test_when_only_the_mix_overflows_the_best_client_is_the_start():
     assert result.coefficients.tolist() == [0, 1]
 
 
-@every_variant
-def test_a_huge_client_that_does_not_overflow_loses_its_weight(variant):
+@pytest.mark.parametrize(("variant", "layered"), [*((variant, False) for variant in VARIANTS), ("calibrated", True)])
+def test_a_huge_client_that_does_not_overflow_loses_its_weight(variant, layered):
     problem = Problem()
     rows = torch.cat([problem.around(1, 1, 1), 1e30 * problem.noise[5:6]])
-    result = SmartFL(variant, server_epochs=50)(problem.updates(rows), problem.server())
-    # Calibrated, it is shortened to twice the others' length, and a class may have some use for what is left of it.
-    assert float(result.coefficients[3]) <= (0.05 if variant == "calibrated" else 0)
+    result = SmartFL(variant, server_epochs=50, layered=layered)(problem.updates(rows), problem.server())
+    # It is shortened to twice the others' length, and a class may have some use for what is left of it.
+    assert float(result.coefficients[3]) <= (0.05 if layered else 0)
     assert torch.isfinite(result.vector).all()
 
 

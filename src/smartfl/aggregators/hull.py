@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smartfl.aggregators.batchnorm import (
@@ -71,7 +71,7 @@ class Hull:
     def logits(self, p: Tensor) -> Tensor:
         """(N, C) logits of w(p) on all inputs; asked again for the same p, they are not computed again."""
         if self.vertices is not None:
-            return _mixed(p, self.vertices)
+            return self._mixed(p, self.vertices) if p.ndim == 1 else self._mixed(p, self._class_vertices)
         if self._last is None or not torch.equal(self._last[0], p):
             self._stand(p)
             self._last = p.clone(), self.model(self.inputs)
@@ -96,12 +96,14 @@ class Hull:
     def gradient(self, p: Tensor, index: Tensor, loss: Loss) -> tuple[float, Tensor]:
         """The loss at w(p) on the mini-batch ``index`` and its gradient in p, float64: g_i = ⟨∂L/∂w, w_i⟩."""
         if self.vertices is not None:
-            batch = self.vertices[:, index]
-            logits = _mixed(p, batch).requires_grad_()
+            batch = self.vertices[:, index] if p.ndim == 1 else self._class_vertices[..., index]
+            logits = self._mixed(p, batch).requires_grad_()
             value = loss(logits, index)
             (outer,) = torch.autograd.grad(value, logits)
             exact, outer = batch.to(torch.float64), outer.to(torch.float64)
-            inner = torch.tensordot(exact, outer, dims=2) if p.ndim == 1 else torch.einsum("nbc,bc->cn", exact, outer)
+            inner = (
+                torch.tensordot(exact, outer, dims=2) if p.ndim == 1 else torch.bmm(exact, outer.T[..., None])[..., 0]
+            )
             return value.item(), inner.cpu()
         mixed = self._stand(p)
         value = loss(self.model(self.inputs[index]), index)
@@ -110,6 +112,18 @@ class Hull:
             vector = mixed.clone().requires_grad_()
             (outer,) = torch.autograd.grad(from_moments(vector, self.spec), vector, outer)
         return value.item(), self.products(p, outer)
+
+    @cached_property
+    def _class_vertices(self) -> Tensor:
+        """(C, n, N) the vertices once more, as products over all classes at once read them."""
+        assert self.vertices is not None
+        return self.vertices.permute(2, 0, 1).contiguous()
+
+    @staticmethod
+    def _mixed(p: Tensor, vertices: Tensor) -> Tensor:
+        """(b, C) the mix by ``p`` (n,) of the clients' logits (n, b, C); class by class by (C, n) of (C, n, b)."""
+        p = p.to(vertices)
+        return torch.tensordot(p, vertices, dims=1) if p.ndim == 1 else torch.bmm(p[:, None], vertices)[:, 0].T
 
     def slope(self, vector: Tensor, loss: Loss) -> Tensor:
         """(d,) ∂L/∂w on all inputs at ``vector`` (d,), which need not be in the hull; valid until the next gradient."""
@@ -132,21 +146,29 @@ class Hull:
         return p.expand(len(self.parts), -1) if self.vertices is None and len(self.parts) > 1 else p
 
     def by_class(self, p: Tensor) -> Tensor | None:
-        """(C, n) ``p`` (n,) for every class of a model that is linear in its parameters; None of other models."""
-        if self.vertices is None or not self._classes_apart(self.vertices):
+        """(C, n) ``p`` (n,) for every class of a model that is linear in its parameters, class by class; or None."""
+        if self.vertices is None or not self._classes_apart():
             return None
         return p.expand(len(self.parts), -1)
 
     @torch.no_grad()
-    def _classes_apart(self, vertices: Tensor) -> bool:
-        """Whether a class's logits are those of the client whose columns it has: tried out, with clients in turn."""
-        turns = torch.arange(len(self.parts)) % len(vertices)
-        if not len(turns):
+    def _classes_apart(self) -> bool:
+        """Whether a class's logits are those of the model whose columns it has: tried out on two random models.
+
+        Clients would not do: those that collude may be alike, and then nothing is seen.
+        """
+        if not self.parts:
             return False
-        self.model.settle(self.mix_into(F.one_hot(turns, len(vertices)).to(torch.float64), self.model.vector))
-        expected = torch.stack([vertices[i, :FEW, c] for c, i in enumerate(turns.tolist())], dim=1)
-        most = float(expected.abs().max())
-        return torch.allclose(self.model(self.inputs[:FEW]), expected, rtol=1e-3, atol=1e-3 * most)
+        both = torch.randn(2, self.spec.size, generator=torch.Generator().manual_seed(0)).to(self.model.vector)
+        mixed, found = both[0].clone(), []
+        for part in self.parts[1::2]:
+            for columns in part:
+                mixed[columns] = both[1, columns]
+        for vector in (*both, mixed):
+            self.model.settle(vector)
+            found.append(self.model(self.inputs[:FEW]))
+        odd = torch.arange(len(self.parts), device=mixed.device) % 2 == 1
+        return torch.allclose(found[2], torch.where(odd, found[1], found[0]), rtol=1e-3, atol=1e-3)
 
     def shares(self, p: Tensor) -> Tensor:
         """(n,) each client's share of the parameters: the mean of the rows of ``p`` (L, n) by their parts' size."""
@@ -169,11 +191,5 @@ class Hull:
         """W·∂L/∂w in the shape of ``p``: over all columns for (n,), part by part for (L, n)."""
         if p.ndim == 1:
             return inner_products(self.matrix, outer).cpu()
-        parts = [[inner_products(self.matrix[:, c], outer[c]) for c in part] for part in self.parts]
-        return torch.stack([torch.stack(product).sum(dim=0) for product in parts]).cpu()
-
-
-def _mixed(p: Tensor, vertices: Tensor) -> Tensor:
-    """(b, C) the mix of the clients' logits ``vertices`` (n, b, C) by ``p`` (n,), or class by class by (C, n)."""
-    p = p.to(vertices)
-    return torch.tensordot(p, vertices, dims=1) if p.ndim == 1 else torch.einsum("cn,nbc->bc", p, vertices)
+        products = [[inner_products(self.matrix[:, c], outer[c]) for c in part] for part in self.parts]
+        return torch.stack([torch.stack(product).sum(dim=0) for product in products]).cpu()

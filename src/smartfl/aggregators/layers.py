@@ -1,4 +1,4 @@
-"""Which columns of a model vector are one layer, or one class of the last."""
+"""Which columns of a model vector are one layer, or one class."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ class SmartFL(Aggregator):
                      the clients that agree with the server's gradient (``agreeing``) or between them, whichever has the
                      lowest loss (``init = "best"``), a weight for every layer of a client's model, with a memory of
                      what past rounds hold against a client, and drawn back towards equal weights as far as 128 samples
-                     do not speak against it (``restrained``); where the model is one layer, then for every class
+                     do not speak against it (``restrained``); where logits are linear in the parameters, then a
+                     weight for every class
 
     Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
@@ -65,10 +66,10 @@ class SmartFL(Aggregator):
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
     where one p would.  What attackers have spoilt in one layer then does not take the others from those who are needed
-    for them.  A model whose logits are linear in its parameters is one layer: it gets its p, and from there the rows of
-    every class c their own p_c, drawn back to p as far as they gain no more than chance.  False is one p for all, as
-    the paper has it; the calibrated variant has layers unless told.  The reported coefficient of a client is its share
-    of the parameters, Σ_l p_li d_l / d.
+    for them.  A model whose logits are linear in its parameters (``linear_in_parameters`` says so) gets one p, and from
+    there the rows of every class c their own p_c, drawn back to p as far as they gain no more than chance.  False is
+    one p for all, as the paper has it; the calibrated variant has layers unless told.  The reported coefficient of a
+    client is its share of the parameters, Σ_l p_li d_l / d.
     A single client's model is shipped as it is.
     """
 
@@ -149,8 +150,8 @@ class SmartFL(Aggregator):
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
         p, drawn_back = self._restrain(hull, without_dust(found.p), before, proxy, updates.ids)
-        p, apart = self._by_class(hull, without_dust(p), before, proxy, server.generator, updates.ids)
-        found = replace(found, p=p)
+        found = replace(found, p=without_dust(p))
+        found, apart = self._by_class(hull, found, before, proxy, server.generator, updates.ids)
         remembered = self._remember(hull, found.p, proxy, updates.ids)
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
@@ -198,7 +199,7 @@ class SmartFL(Aggregator):
 
         Damage was measured in units of λ and is charged in them.  Who contradicts pays λs, as much as the whole scale
         does: where logits are small and s is large, so are gradients, and λ alone would not be noticed.  The search
-        charges it in every layer, whose gradients are parts of the whole: L times as much for weight in all of them.
+        charges it in every layer or class, whose gradients are parts of the whole: L times as much for weight in all.
         """
         held = torch.where(self._past.contradict(ids), loss.scale, self._past.of(ids))
         return (self.mistrust or 0.0) * loss.price * held
@@ -218,20 +219,23 @@ class SmartFL(Aggregator):
         return p, {"drawn_back": t}
 
     def _by_class(
-        self, hull: Hull, p: Tensor, before: float, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
-    ) -> tuple[Tensor, dict[str, float]]:
-        """(C, n) weights for every class, searched from p (n,) and drawn back towards it; says how far.
+        self, hull: Hull, found: Descent, before: float, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
+    ) -> tuple[Descent, dict[str, float]]:
+        """(C, n) weights for every class, searched from p (n,) of ``found`` and drawn back towards it; says how far.
 
         Only of a model that is linear in its parameters; otherwise, and where nothing is left of them, p itself.
         Every class can fit the samples by itself, so their df are added up, not averaged as those of layers.
         """
-        start = hull.by_class(p) if self.layered else None
+        start = hull.by_class(found.p) if self.layered else None
         if start is None:
-            return p, {}
-        loss, found = self._loss(hull, proxy), without_dust(self._search(hull, start, proxy, generator, ids).p)
-        strength = (self.restraint or 0.0) * len(start)
-        rows, t = restrained(found, p, lambda q: loss.fit(hull.logits(q)), before, len(proxy), strength)
-        return p if t == 1 else without_dust(rows), {"classes_drawn_back": t}
+            return found, {}
+        search = self._search(hull, start, proxy, generator, ids)
+        p, back = without_dust(search.p), {}
+        if self.restraint:
+            loss, strength = self._loss(hull, proxy), self.restraint * len(start)
+            rows, t = restrained(p, found.p, lambda q: loss.fit(hull.logits(q)), before, len(proxy), strength)
+            p, back = found.p if t == 1 else without_dust(rows), {"classes_drawn_back": t}
+        return Descent(p, found.steps + search.steps, found.events + search.events), back
 
     def _remember(self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]) -> dict[str, float]:
         """Take up a round that ended at p; says how many of its clients had more than ½ held against them before."""
@@ -270,7 +274,8 @@ class SmartFL(Aggregator):
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
         """The calibrated search from ``start``, (n,) or (L, n) with equal rows."""
-        loss = replace(self._loss(hull, proxy), latest=hull.logits(start.view(-1, len(ids))[0]).clone())
+        one = start.view(-1, len(ids))[0]  # the hull has the logits there already
+        loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
         loss.refit()
         dear = self._dear(loss, ids)
 
