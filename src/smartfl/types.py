@@ -185,8 +185,8 @@ class Aggregate:
     """What a rule made of the updates.
 
     vector        (d,) the next global model
-    coefficients  (n,) float64 weight of each client, its share of the parameters where layers have weights of their
-                  own, or None where the rule has no such thing
+    coefficients  (n,) float64 weight of each client, its share of the parameters where layers or classes have
+                  weights of their own, or None where the rule has no such thing
     info          scalars to log
     events        sentences on what was done differently this round (a capped f, a fallback)
     dropped       clients refused by screening
