@@ -232,19 +232,6 @@ def test_what_the_round_remembers_is_where_the_classes_ended(monkeypatch: pytest
     assert seen[0].diag().min() > 0.5  # each class is mostly its own client's
 
 
-def test_classes_are_not_drawn_back_where_the_loss_rises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second call gets the loss of w^t, as the first does."""
-    before: list[float] = []
-
-    def spy(p: Tensor, rest: Tensor, fit: object, loss: float, samples: int, strength: float) -> tuple[Tensor, float]:
-        before.append(loss)
-        return p, 0.0
-
-    monkeypatch.setattr("smartfl.aggregators.smartfl.restrained", spy)
-    Specialists().result(SmartFL())
-    assert before == pytest.approx([math.log(3)] * 2)  # w^t = 0 says nothing
-
-
 def test_where_classes_gain_no_more_than_chance_there_is_one_weight_a_client() -> None:
     """Clients that are alike but for noise: the very model that one weight a client gives."""
     scene = Specialists()
@@ -261,14 +248,14 @@ def test_where_classes_gain_no_more_than_chance_there_is_one_weight_a_client() -
     assert "classes_drawn_back" not in one.info
 
 
-def test_the_df_of_classes_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The restraint's mean over the rows, times their number: C = 3 times as strong as for one weight a client."""
-    strengths: list[float] = []
+def test_classes_are_restrained_as_one_weight_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the loss of w^t = 0, ln 3; their df are added up: the mean over the rows, times the number of classes."""
+    calls: list[tuple[float, float]] = []
 
     def spy(p: Tensor, rest: Tensor, fit: object, before: float, samples: int, strength: float) -> tuple[Tensor, float]:
-        strengths.append(strength)
+        calls.append((before, strength))
         return p, 0.0
 
     monkeypatch.setattr("smartfl.aggregators.smartfl.restrained", spy)
     Specialists().result(SmartFL(restraint=0.25))
-    assert strengths == [0.25, 0.75]
+    assert calls == [pytest.approx((math.log(3), 0.25)), pytest.approx((math.log(3), 0.75))]
