@@ -216,7 +216,7 @@ class Ablated(SmartFL):
     def _search(
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
-        one = start.view(-1, len(ids))[0]
+        one = start.view(-1, len(ids))[0]  # the rows of a start are equal
         loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
         loss.refit()
         dear = self._dear(loss, ids)
