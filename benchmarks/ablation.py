@@ -39,7 +39,7 @@ Part = Literal[
     "decay",  # constant step
     "floor",  # plain Adam: small gradients magnified
     "classes",  # classes without samples not discounted
-    "contradiction",  # the memory forgets who led uphill
+    "contradiction",  # the memory forgets who contradicted the labels
     "damage",  # … and what a step towards whom would have cost
     "charge",  # who contradicts pays λ, as for damage, and not λs
     "rise",  # weights are drawn back though the loss rises
@@ -47,7 +47,7 @@ Part = Literal[
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
     "hopeless",  # clients that do no better than guessing, at the best scale of their logits, stay out
-    "left out",  # clients that have led uphill on the whole stay out
+    "left out",  # clients that contradict the labels stay out
     "leave one out",  # starts at the clients whose absence from the average raises the loss
     "held out",  # a quarter of the samples is kept back; the weights of the epoch that does best on it are returned
     "region",  # no further than 1 from the FedAvg weights, of at most 2
@@ -109,7 +109,7 @@ class FittedOnce(CalibratedLoss):
 class DamageOnly(Mistrust):
     """A memory of damage, not of contradiction."""
 
-    def agree(self, ids: Sequence[int], cosines: Tensor) -> None:
+    def learn(self, ids: Sequence[int], knowledge: Tensor) -> None:
         pass
 
 
@@ -176,10 +176,10 @@ class Ablated(SmartFL):
         missed = (lost - loss.value(hull.logits(p))).nan_to_num(0.0, posinf=0.0, neginf=0.0).clamp_min(0)
         return missed / missed.sum() if missed.any() else p
 
-    def _dear(self, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
+    def _dear(self, hull: Hull, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
         if self.part == "charge":
             return (self.mistrust or 0.0) * loss.price * self._past.of(ids)
-        return super()._dear(loss, ids)
+        return super()._dear(hull, loss, ids)
 
     def _restrain(
         self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]
@@ -219,7 +219,7 @@ class Ablated(SmartFL):
         one = start.view(-1, len(ids))[0]  # the rows of a start are equal
         loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
         loss.refit()
-        dear = self._dear(loss, ids)
+        dear = self._dear(hull, loss, ids)
         out = self._out(hull, loss, ids)
         if out.any():
             start = torch.where(out, 0.0, start + 1e-6)  # the start may be on none of those who are left

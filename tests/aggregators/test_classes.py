@@ -198,7 +198,6 @@ def test_what_is_held_against_a_client_is_charged_in_every_class(monkeypatch: py
     for mistrust in (0.0, 0.5):
         rule = SmartFL(restraint=0.0, init="uniform", mistrust=mistrust)
         rule._past.observe([0, 1, 2], torch.tensor([0.0, 5.0, 1.0], dtype=torch.float64))
-        rule._past.agree([0, 1, 2], torch.ones(3))  # nobody has led uphill on the whole
         held = rule._past.of([0, 1, 2])
         scene.result(rule)
     by_class = seen[1], seen[3]

@@ -38,29 +38,31 @@ def test_trust_is_what_mistrust_leaves() -> None:
     assert past.trusted([0, 1, 2]).tolist() == pytest.approx([0.084630, 0.463035, 0.452335], abs=1e-6)
 
 
-def test_who_leads_uphill_on_the_whole_by_hand() -> None:
-    """Cosines 0.4, −0.1, −0.2 of clients 0, 1, 2, then 0.3 of client 1: means 0.4, 0.1, −0.2, their mean c̄ = 0.1.
-    Σ c + ½ c̄ = 0.45, 0.25, −0.15 and, of client 7 who was never there, 0.05: only client 2 has led uphill."""
+def test_who_contradicts_the_labels_by_hand() -> None:
+    """Knowledge 0.4 of clients 0 to 3 and −0.2 of 4 to 7, then 0.8 of client 4: means 0.4, 0.3 and −0.2 are two camps,
+    and client 4 is in the upper one.  Client 9, who was never there, is in none."""
     past = Mistrust()
-    past.agree([0, 1, 2], values(0.4, -0.1, -0.2))
-    past.agree([1], values(0.3))
-    assert past.of([0, 1, 2, 7]).tolist() == [0, 0, 1, 0]
-    assert past.trusted([0, 1, 2]).tolist() == [0.5, 0.5, 0]
+    past.learn(range(8), values(0.4, 0.4, 0.4, 0.4, -0.2, -0.2, -0.2, -0.2))
+    assert past.contradict([3, 4]).tolist() == [False, True]
+    past.learn([4], values(0.8))
+    assert past.of([0, 3, 4, 5, 7, 9]).tolist() == [0, 0, 0, 1, 1, 0]
+    assert past.trusted([0, 3, 5]).tolist() == [0.5, 0.5, 0]
 
 
-def test_where_everybody_leads_uphill_nobody_is_to_blame() -> None:
+def test_where_everybody_contradicts_nobody_is_to_blame() -> None:
     past = Mistrust()
-    past.agree([0, 1], values(-0.4, 0.0))
-    assert past.of([0, 1]).tolist() == [0, 0]
+    past.learn(range(8), values(-0.4, -0.4, -0.4, -0.4, 0.0, 0.0, 0.0, 0.0))
+    assert not past.of(range(8)).any()
 
 
 def test_both_kinds_of_evidence_survive_a_resume() -> None:
     past, again = Mistrust(), Mistrust()
-    past.agree([0, 3], values(0.4, -0.1))
+    past.learn(range(8), values(0.4, 0.4, 0.4, 0.4, -0.2, -0.2, -0.2, -0.2))
     past.observe([0, 2], values(0.5, 0.1))
     again.load_state_dict(past.state_dict())
     assert again == past
-    assert again.of([0, 2, 3, 4]).tolist() == past.of([0, 2, 3, 4]).tolist()
+    assert again.contradict([3, 4]).tolist() == [False, True]
+    assert again.of([0, 2, 4, 9]).tolist() == past.of([0, 2, 4, 9]).tolist()
 
 
 @pytest.mark.parametrize("x", [values(0, -1), values(-2, -3), values(float("nan"), 1), values(float("inf"), 1)])
@@ -149,17 +151,22 @@ def test_the_cost_of_a_step_by_hand() -> None:
     assert x.tolist() == pytest.approx([0, 0.8100], abs=1e-4)
 
 
-def test_what_is_held_against_clients_is_charged_by_hand() -> None:
-    """Client 0 did damage once (e = 1, ē = ½, so (1 + ¼)/(1 + ½) = 0.8333; ¼/1½ = 0.1667 for client 1), client 2 led
-    uphill.  At κ = ½, λ = 0.1 and s = 8 they pay ½ · 0.1 · (0.8333, 0.1667, 8)."""
-    rule = SmartFL(mistrust=0.5)
+@pytest.mark.parametrize("linear, contradiction", [(False, 0.4), (True, 1.6)])
+def test_what_is_held_against_clients_is_charged_by_hand(linear: bool, contradiction: float) -> None:
+    """Client 0 did damage once (e = 1, ē = ½, so (1 + ¼)/(1 + ½) = 0.8333; ¼/1½ = 0.1667 for client 1), client 2 is
+    of those who contradict.  At κ = ½, λ = 0.1 and s = 8 they pay ½ · 0.1 · (0.8333, 0.1667, 8), the last four times
+    that where logits are linear in the parameters."""
+    problem, rule = Problem(), SmartFL(mistrust=0.5)
     rule._past.observe([0, 1], values(2, 0))
-    rule._past.agree([0, 1, 2], values(0.4, 0.4, -0.4))
+    rule._past.learn([0, 1, 2, 4, 5, 6, 7], values(0.4, 0.4, -0.4, 0.4, 0.4, -0.4, -0.4))
     unknown = torch.zeros(1, 2)
     loss = CalibratedLoss(unknown, torch.zeros(1, dtype=torch.int64), torch.ones(1), torch.zeros(2), price=0.1)
     loss.scale = 8.0
+    problem.model.linear_in_parameters = linear
+    hull = Hull(problem.updates(problem.around(1, 1, 1)), problem.model, problem.proxy.inputs)
     assert rule._past.contradict([0, 1, 2, 3]).tolist() == [False, False, True, False]
-    assert rule._dear(loss, [0, 1, 2]).tolist() == pytest.approx([0.041667, 0.008333, 0.4], abs=1e-6)
+    charged = [0.041667, 0.008333, contradiction]
+    assert rule._dear(hull, loss, [0, 1, 2]).tolist() == pytest.approx(charged, abs=1e-6)
 
 
 def test_memory_survives_a_resume_bit_for_bit() -> None:

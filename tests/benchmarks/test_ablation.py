@@ -15,6 +15,8 @@ from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.types import Proxy, Server, Updates
 
+CAMPS = torch.tensor([0.5, -0.5, 0.5, 0.5, 0.5, -0.5, -0.5, -0.5])  # clients 1, 5, 6 and 7 contradict the labels
+
 
 @pytest.fixture(scope="module")
 def ablation(script):
@@ -59,11 +61,11 @@ def test_every_other_part_changes_the_weights_and_keeps_them_on_the_simplex(abla
 
 
 def test_a_memory_without_one_kind_of_evidence(ablation):
-    """Client 0 did damage and client 1 led uphill."""
+    """Client 0 did damage, and client 1 is of those who contradict the labels."""
 
     def held(**settings: str) -> list[float]:
         past = ablation.Ablated(**settings)._past
-        past.agree([0, 1, 2], torch.tensor([0.5, -0.5, 0.5]))
+        past.learn(range(8), CAMPS)
         past.observe([0, 1, 2], torch.tensor([2.0, 0.0, 0.0]))
         return (past.of([0, 1, 2]) > 0.5).tolist()
 
@@ -73,16 +75,21 @@ def test_a_memory_without_one_kind_of_evidence(ablation):
 
 
 def test_contradiction_charged_as_damage(ablation, scene):
-    """Client 1 led uphill; at a scale of 8 it pays eight times as much as for damage.  In the scene the scale is above
+    """Client 1 contradicts the labels; at a scale of 8 it pays eight times as much as for damage.  In the scene the scale is above
     1, so that it matters to the search."""
     assert not torch.equal(scene(ablation.Ablated(part="charge", server_epochs=40)), scene(SmartFL(server_epochs=40)))
     unknown, labels = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)
     loss = CalibratedLoss(unknown, labels, torch.ones(1), torch.zeros(2), price=1.0)
     loss.scale = 8.0
+    hull = Hull(
+        Updates.of(torch.eye(2), spec=FlatSpec.of(nn.Linear(1, 2, bias=False))),
+        nn.Linear(1, 2, bias=False),
+        torch.ones(1, 1),
+    )
     for part, charged in (("charge", 0.5), ("centring", 4.0)):
         rule = ablation.Ablated(part=part)
-        rule._past.agree([0, 1], torch.tensor([0.5, -0.5]))
-        assert rule._dear(loss, [0, 1]).tolist() == [0, charged]
+        rule._past.learn(range(8), CAMPS)
+        assert rule._dear(hull, loss, [0, 1]).tolist() == [0, charged]
 
 
 def test_who_led_uphill_is_left_out_and_has_no_say_in_what_the_others_share(ablation):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,16 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smartfl.aggregators.camps import lower_camp
+
 PRIOR = 0.5  # rounds' worth of evidence that a client is like all others
 
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of a client: Σ marks, Σ of what their rounds count, Σ cosines and the number of their rounds."""
+    """What is known of a client: Σ marks, Σ of what their rounds count, Σ knowledge and the number of its rounds."""
 
     marks: float = 0.0
     counts: float = 0.0
-    cosines: float = 0.0
+    knowledge: float = 0.0
     rounds: float = 0.0
 
 
@@ -37,13 +40,15 @@ class Mistrust:
     So e lies in [0, 1], a newcomer is like the others, and rounds that tell clients apart by less than the price (the
     samples are fitted, M ≪ 1) change little of what is known.
 
-    *Contradiction* (``agree``).  With c_i the cosine of a client's update and the server's way down at w^t, and c̄ the
-    mean of Σ c / rounds over all clients seen: whoever has  Σ c_i + ½ c̄ ≤ 0  has led uphill on the whole, and e_i = 1.
-    Attackers of one mind who are the majority get no marks, because where they all lead costs next to nothing once the
-    rest has left; but uphill it leads.  If that is everybody, it says nothing about anyone.
+    *Contradiction* (``learn``).  k_i says how far a client's update follows the labels (``knowledge``).  If the means of
+    k over their rounds put all clients seen into two camps, and the lower one gets next to nowhere (``lower_camp``),
+    e_i = 1 for its members.  Attackers of one mind who are the majority get no marks, because where they all lead costs
+    next to nothing once the rest has left, but what they say is against the labels.  Honest clients may be so in one
+    round or another, and all of them once the samples are fitted; they are not a camp apart.
     """
 
     _held: dict[int, Past] = field(default_factory=dict, init=False)
+    _camp: frozenset[int] = field(default=frozenset(), init=False)  # who contradicts; follows from _held
 
     def of(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 e_i for the clients ``ids``; 0 for all while nothing is known of anyone."""
@@ -53,11 +58,8 @@ class Mistrust:
         return torch.where(self.contradict(ids), 1.0, torch.tensor(marked, dtype=torch.float64))
 
     def contradict(self, ids: Sequence[int]) -> Tensor:
-        """(n,) bool: who of the clients ``ids`` has led uphill on the whole."""
-        if not any(k.cosines > 0 for k in self._held.values()):
-            return torch.zeros(len(ids), dtype=torch.bool)
-        usual = PRIOR * _mean([k.cosines / k.rounds for k in self._held.values() if k.rounds > 0])
-        return torch.tensor([self._held.get(i, Past()).cosines + usual <= 0 for i in ids])
+        """(n,) bool: who of the clients ``ids`` is in the camp that contradicts the labels; newcomers are not."""
+        return torch.tensor([i in self._camp for i in ids])
 
     def trusted(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 weights ∝ 1 − e_i of the clients ``ids``: equal ones while nothing is known of anyone."""
@@ -73,20 +75,28 @@ class Mistrust:
             known = self._held.get(i, Past())
             self._held[i] = replace(known, marks=known.marks + mark, counts=known.counts + min(1.0, most))
 
-    def agree(self, ids: Sequence[int], cosines: Tensor) -> None:
-        """Take up how a round began: the ``cosines`` (n,) of the updates of the clients ``ids`` with the way down."""
-        for i, cosine in zip(ids, cosines.tolist(), strict=True):
+    def learn(self, ids: Sequence[int], knowledge: Tensor) -> None:
+        """Take up how a round began: the ``knowledge`` (n,) of the clients ``ids``."""
+        for i, k in zip(ids, knowledge.tolist(), strict=True):
             known = self._held.get(i, Past())
-            self._held[i] = replace(known, cosines=known.cosines + cosine, rounds=known.rounds + 1)
+            self._held[i] = replace(known, knowledge=known.knowledge + k, rounds=known.rounds + 1)
+        self._divide()
+
+    def _divide(self) -> None:
+        seen = [i for i in sorted(self._held) if self._held[i].rounds > 0]
+        means = [self._held[i].knowledge / self._held[i].rounds for i in seen]
+        lower = lower_camp(torch.tensor(means, dtype=torch.float64)).tolist()
+        self._camp = frozenset(itertools.compress(seen, lower))
 
     def state_dict(self) -> dict[str, Any]:
         ids = sorted(self._held)
-        rows = [(k.marks, k.counts, k.cosines, k.rounds) for k in map(self._held.__getitem__, ids)]
+        rows = [(k.marks, k.counts, k.knowledge, k.rounds) for k in map(self._held.__getitem__, ids)]
         return {"ids": ids, "held": torch.tensor(rows, dtype=torch.float64)} if ids else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         pairs = zip(state["ids"], state["held"].tolist(), strict=True) if state else ()
         self._held = {i: Past(*row) for i, row in pairs}
+        self._divide()
 
 
 def _mean(values: list[float]) -> float:

@@ -16,6 +16,7 @@ from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.knowledge import knowledge
 from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import (
     client_logits,
@@ -59,9 +60,10 @@ class SmartFL(Aggregator):
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
     ``mistrust`` = κ is how much memory counts: weight on client i, in any layer, costs κ λ e_i more, where e_i in
-    [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it has led uphill on the whole; ids must
-    mean the same client in every round.  0 is a server without memory, as the paper's; the calibrated variant has ½
-    unless told.  With a memory, an instance belongs to one federation.
+    [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it is in a camp that contradicts the labels
+    (4 κ λ s where logits are linear in the parameters); ids must mean the same client in every round.  0 is a server
+    without memory, as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs to one
+    federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
@@ -129,14 +131,16 @@ class SmartFL(Aggregator):
         shorter = 0
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
-        hull = Hull(updates, model, proxy.inputs, self.batchnorm)
-        known, before = self._past.state_dict(), math.inf
+        hull = Hull(updates, model, proxy.inputs, self.batchnorm, server.round)
+        earlier, before = self._past.state_dict(), math.inf
         if self.variant == "calibrated" or self.init in ("best", "agreement"):
             loss = self._loss(hull, proxy)
             cosines = agreement(hull, updates, loss)
             before = loss.fit(loss.latest)  # of w^t, where the agreement was taken
             if self.mistrust:
-                self._past.agree(updates.ids, cosines)
+                asked, start_of_all = hull.asked, hull.opinion(updates.origin, hull.asked)
+                known = knowledge(hull.opinions(asked), start_of_all, loss.labels[asked], loss.weights[asked])
+                self._past.learn(updates.ids, known)
             if self.init in ("best", "agreement"):
                 start = self.choose_start(hull, updates, proxy, agreeing(cosines))
         events: tuple[str, ...] = ()
@@ -145,7 +149,9 @@ class SmartFL(Aggregator):
             if not keep.any():
                 return global_model_kept(updates, *events)
             if not keep.all():
-                self._past.load_state_dict(known)  # what this round says is taken up once, of the clients that are left
+                self._past.load_state_dict(
+                    earlier
+                )  # what this round says is taken up once, of the clients that are left
                 return self._among(keep, updates, server, events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
@@ -175,7 +181,7 @@ class SmartFL(Aggregator):
         if agreed is None or self.init == "agreement":
             return fedavg if agreed is None else agreed
         loss = self._loss(hull, proxy)
-        dear = self._dear(loss, updates.ids)
+        dear = self._dear(hull, loss, updates.ids)
         starts = (fedavg, agreed, (fedavg + agreed) / 2)
         return min(starts, key=lambda p: loss.value(hull.logits(p)) + float(dear @ p))
 
@@ -183,7 +189,7 @@ class SmartFL(Aggregator):
         """The calibrated loss before anything is known of the logits: scale 1."""
         labels, classes = labels_of(proxy), proxy.num_classes
         unknown = torch.zeros(len(labels), classes, device=labels.device)
-        price = self.penalty * price_of_scale(hull.logit_scale(), len(hull.matrix), len(proxy)) if self.penalty else 0.0
+        price = self.penalty * price_of_scale(hull.logit_scale, len(hull.matrix), len(proxy)) if self.penalty else 0.0
         return CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price)
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
@@ -194,14 +200,16 @@ class SmartFL(Aggregator):
         p = torch.zeros(len(updates), dtype=torch.float64).index_copy(0, where, found.coefficients.cpu())
         return replace(found, coefficients=p, events=events + found.events)
 
-    def _dear(self, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
+    def _dear(self, hull: Hull, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
         """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory.
 
-        Damage was measured in units of λ and is charged in them.  Who contradicts pays λs, as much as the whole scale
-        does: where logits are small and s is large, so are gradients, and λ alone would not be noticed.  The search
+        Damage was measured in units of λ and is charged in them.  Who contradicts pays for the whole scale, λs: where
+        logits are small and s is large, so are gradients, and λ alone would not be noticed.  A linear model has the
+        scale, and nothing that only an attacker's row could give it: there it is four times as much.  The search
         charges it in every layer or class, whose gradients are parts of the whole: L times as much for weight in all.
         """
-        held = torch.where(self._past.contradict(ids), loss.scale, self._past.of(ids))
+        contradiction = loss.scale if hull.vertices is None else 4 * loss.scale
+        held = torch.where(self._past.contradict(ids), contradiction, self._past.of(ids))
         return (self.mistrust or 0.0) * loss.price * held
 
     def _restrain(
@@ -277,7 +285,7 @@ class SmartFL(Aggregator):
         one = start.view(-1, len(ids))[0]  # the hull has the logits there already
         loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
         loss.refit()
-        dear = self._dear(loss, ids)
+        dear = self._dear(hull, loss, ids)
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
             value, g = hull.gradient(p, index, loss)

@@ -41,7 +41,7 @@ def unbiased_labels(logits: Tensor, before: Tensor | None = None) -> Tensor:
     counts members.  Where ``before`` (N, C) says what all of them began with, they are weighted by their ``voices``.
     Supposes that the samples hold the classes about equally often.
     """
-    opinions = _without_bias(logits)
+    opinions = without_bias(logits)
     weights = torch.ones(len(opinions)) if before is None else voices(logits, before)
     return _weighted_median(opinions, weights.to(opinions)).argmax(dim=1)
 
@@ -54,7 +54,7 @@ def voices(logits: Tensor, before: Tensor) -> Tensor:
     different samples; attackers that push in one direction agree almost perfectly, and what is more than usual does not
     count (the sign of a Sybil in FoolsGold, Fung et al. 2020).
     """
-    change = _without_bias(logits.to(torch.float64) - before).flatten(1)
+    change = without_bias(logits.to(torch.float64) - before).flatten(1)
     alike = (change @ change.T / change.shape[1]).clamp_min(0).fill_diagonal_(1.0).square().sum(dim=1)
     return (alike.quantile(0.5) / alike).clamp_max(1)
 
@@ -67,7 +67,7 @@ def _weighted_median(values: Tensor, weights: Tensor) -> Tensor:
     return torch.stack([ranked.gather(0, place)[0] for place in middle]).mean(dim=0)
 
 
-def _without_bias(logits: Tensor) -> Tensor:
+def without_bias(logits: Tensor) -> Tensor:
     """(k, N, C) float64 ẑ: centred over classes and, if there are several, over samples; root mean square 1 or 0."""
     z = logits.to(torch.float64)
     z = z - z.mean(dim=2, keepdim=True)
