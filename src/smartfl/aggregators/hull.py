@@ -90,7 +90,9 @@ class Hull:
     @cached_property
     def logit_scale(self) -> float:
         """The typical spread of a single client's logits, on the first few inputs."""
-        return logit_scale(self.opinions(torch.arange(FEW)) if self.vertices is None else self.vertices)
+        return logit_scale(
+            self.opinions(torch.arange(len(self.inputs))[:FEW]) if self.vertices is None else self.vertices
+        )
 
     @torch.no_grad()
     def opinions(self, index: Tensor) -> Tensor:
