@@ -39,10 +39,10 @@ def test_what_overflows_is_not_known():
 
 
 def test_a_sample_of_a_rare_class_asks_for_more():
-    """One sample of class 0 and two of class 1: with weights 2, 1, 1 a client that is right about the first alone
-    knows more than with equal ones."""
-    labels, opinions = torch.tensor([0, 1, 1]), torch.tensor([[[1.0, -1], [0, 0], [0, 0]]])
-    equal, balanced = (
-        knowledge(opinions, torch.zeros(3, 2), labels, w) for w in (torch.ones(3), torch.tensor([2.0, 1, 1]))
-    )
-    assert 0 < equal.item() < balanced.item()
+    """One sample of class 0, three of class 1, one of class 2: with weights 3, 1, 1, 1, 3 a client that is right about
+    the first alone knows more than with equal ones."""
+    labels, opinions = torch.tensor([0, 1, 1, 1, 2]), torch.zeros(1, 5, 3)
+    opinions[0, 0, 0] = 1
+    weights = torch.ones(5), torch.tensor([3.0, 1, 1, 1, 3])
+    equal, balanced = (knowledge(opinions, torch.zeros(5, 3), labels, w).item() for w in weights)
+    assert 0 < equal < balanced

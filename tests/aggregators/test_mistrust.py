@@ -151,7 +151,7 @@ def test_the_cost_of_a_step_by_hand() -> None:
     assert x.tolist() == pytest.approx([0, 0.8100], abs=1e-4)
 
 
-@pytest.mark.parametrize("linear, contradiction", [(False, 0.4), (True, 1.6)])
+@pytest.mark.parametrize(("linear", "contradiction"), [(False, 0.4), (True, 1.6)])
 def test_what_is_held_against_clients_is_charged_by_hand(linear: bool, contradiction: float) -> None:
     """Client 0 did damage once (e = 1, ē = ½, so (1 + ¼)/(1 + ½) = 0.8333; ¼/1½ = 0.1667 for client 1), client 2 is
     of those who contradict.  At κ = ½, λ = 0.1 and s = 8 they pay ½ · 0.1 · (0.8333, 0.1667, 8), the last four times

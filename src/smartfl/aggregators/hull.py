@@ -36,7 +36,7 @@ class Hull:
     A step costs one mix pᵀW, one forward and backward pass, and one product W·g: never n models, never a graph over
     n·d values.  A model whose logits are linear in its parameters needs not even that: its logits at w(p) are the same
     mix of the clients' logits, computed once.  The parts of such a model are its classes, those of others their layers.
-    Clients one by one are ``asked`` about a few inputs only, others in every ``turn``; about all where it costs nothing.
+    Clients one by one are ``asked`` about few inputs only, others in every ``turn``; about all where that is free.
     """
 
     def __init__(

@@ -40,11 +40,11 @@ class Mistrust:
     So e lies in [0, 1], a newcomer is like the others, and rounds that tell clients apart by less than the price (the
     samples are fitted, M ≪ 1) change little of what is known.
 
-    *Contradiction* (``learn``).  k_i says how far a client's update follows the labels (``knowledge``).  If the means of
-    k over their rounds put all clients seen into two camps, and the lower one gets next to nowhere (``lower_camp``),
-    e_i = 1 for its members.  Attackers of one mind who are the majority get no marks, because where they all lead costs
-    next to nothing once the rest has left, but what they say is against the labels.  Honest clients may be so in one
-    round or another, and all of them once the samples are fitted; they are not a camp apart.
+    *Contradiction* (``learn``).  k_i says how far a client's update follows the labels (``knowledge``).  If the means
+    of k over their rounds put all clients seen into two camps, of which the lower one gets next to nowhere
+    (``lower_camp``), e_i = 1 for its members.  Attackers of one mind who are the majority get no marks, because where
+    they all lead costs next to nothing once the rest has left, but what they say is against the labels.  Honest clients
+    may be so in one round or another, and all of them once the samples are fitted; they are no camp apart.
     """
 
     _held: dict[int, Past] = field(default_factory=dict, init=False)
