@@ -1,0 +1,155 @@
+"""Who is held to contradict the labels, and who would have been by the sign of cosines.
+
+    python benchmarks/camps.py run --out results/camps/records.jsonl
+    python benchmarks/camps.py table --out results/camps/records.jsonl
+
+``run`` trains with SmartFL in every setting below and appends a line per round: for each client of the round its
+knowledge k (smartfl.aggregators.knowledge) and the cosine c of its update with the server's way down.  ``table`` says,
+after the last round, how many honest clients and how many attackers seen so far are held to contradict by two camps of
+mean k, which is SmartFL's rule, and by Σ c + ½ c̄ ≤ 0, which was its rule before.  Settings that are on record are not
+run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from smartfl.aggregators import agreement as agreement_module
+from smartfl.aggregators import knowledge as knowledge_module
+from smartfl.aggregators.camps import lower_camp
+from smartfl.experiment.schema import Experiment
+from smartfl.runs.environment import revision
+from smartfl.simulation import Simulation
+
+TEXT = {"data": {"dataset": "20newsgroups", "partition": "feddf"}, "model": {"name": "logistic"}}
+RAW = {"data": {"dataset": "20newsgroups", "partition": "hsu", "options": {"norm": "none"}}, "model": TEXT["model"]}
+MNIST = {"data": {"dataset": "mnist", "partition": "feddf"}, "model": {"name": "convnet"}}
+CIFAR = {"data": {"dataset": "cifar10", "partition": "hsu", "augment": False}, "model": {"name": "resnet8"}}
+
+SETTINGS: dict[str, tuple[dict[str, Any], float, str, float, int]] = {  # base, alpha, attack, rate, rounds
+    "text, none": (TEXT, 0.01, "", 0, 20),
+    "text, flip 0.4, alpha 1": (TEXT, 1.0, "label_flip", 0.4, 20),
+    "text, flip 0.7": (TEXT, 0.01, "label_flip", 0.7, 20),
+    "text, omniscient 0.7": (TEXT, 0.01, "omniscient", 0.7, 20),
+    "text, Fang 0.7": (TEXT, 0.01, "fang_median", 0.7, 20),
+    "text not normalised, none, alpha 0.16": (RAW, 0.16, "", 0, 100),
+    "MNIST, none": (MNIST, 0.01, "", 0, 10),
+    "MNIST, flip 0.7": (MNIST, 0.01, "label_flip", 0.7, 10),
+    "MNIST, omniscient 0.7": (MNIST, 0.01, "omniscient", 0.7, 10),
+    "MNIST, Fang 0.7": (MNIST, 0.01, "fang_median", 0.7, 10),
+    "CIFAR-10, none": (CIFAR, 0.01, "", 0, 10),
+}
+
+
+def experiment(name: str) -> Experiment:
+    base, alpha, attack, rate, rounds = SETTINGS[name]
+    linear = base["model"]["name"] == "logistic"
+    return Experiment.of(
+        {
+            **base,
+            "rounds": rounds,
+            "evaluate_every": rounds,
+            "data": {**base["data"], "clients": 80, "alpha": alpha, "proxy": {"size": 128}},
+            "client": {"participation": 0.4},
+            "attack": {"name": attack, "rate": rate} if attack else {"rate": 0.0},
+            "aggregator": {"name": "smartfl", "server_epochs": 20 if linear or base is CIFAR else 50},
+        }
+    )
+
+
+@dataclass
+class Watch:
+    """A function that keeps what it returned last."""
+
+    function: Any
+    last: list[float] = field(default_factory=list)
+
+    def __call__(self, *args: Any) -> Tensor:
+        found: Tensor = self.function(*args)
+        self.last = found.tolist()
+        return found
+
+
+def run(name: str, out: Path) -> None:
+    cosines, knowledge = Watch(agreement_module.agreement), Watch(knowledge_module.knowledge)
+    rule = "smartfl.aggregators.smartfl"
+    with mock.patch(f"{rule}.agreement", cosines), mock.patch(f"{rule}.knowledge", knowledge), out.open("a") as file:
+        simulation = Simulation(experiment(name), executor="serial")
+        for record in simulation:
+            line = {
+                "setting": name,
+                "revision": revision(),
+                "round": record.round,
+                "ids": record.ids,
+                "malicious": record.malicious,
+                "knowledge": [round(k, 5) for k in knowledge.last],
+                "cosines": [round(c, 5) for c in cosines.last],
+            }
+            file.write(json.dumps(line) + "\n")
+
+
+def uphill(cosines: list[list[float]]) -> list[bool]:
+    """Σ c + ½ c̄ ≤ 0 of every client's ``cosines``, c̄ the mean of their means; nobody if nobody has Σ c > 0."""
+    usual = fmean(map(fmean, cosines)) / 2
+    return [sum(c) + usual <= 0 for c in cosines] if any(sum(c) > 0 for c in cosines) else [False] * len(cosines)
+
+
+def held(rounds: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """Of honest clients and of attackers, by camps and by cosines: how many are held to contradict, and of how many."""
+    seen: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    malicious: set[int] = set()
+    for line in rounds:
+        malicious.update(line["malicious"])
+        for i, k, c in zip(line["ids"], line["knowledge"], line["cosines"], strict=True):
+            seen[i].append((k, c))
+    means = torch.tensor([fmean(k for k, _ in past) for past in seen.values()], dtype=torch.float64)
+    rules = {"camps": lower_camp(means).tolist(), "cosines": uphill([[c for _, c in past] for past in seen.values()])}
+    sides = {"honest": [i not in malicious for i in seen], "attackers": [i in malicious for i in seen]}
+    return {
+        f"{side} by {rule}": (sum(a and b for a, b in zip(found, members, strict=True)), sum(members))
+        for rule, found in rules.items()
+        for side, members in sides.items()
+    }
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    rounds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in lines:
+        rounds[line["setting"]].append(line)
+    columns = ("honest by camps", "attackers by camps", "honest by cosines", "attackers by cosines")
+    rows = [f"| setting | rounds | {' | '.join(columns)} |", "|---|---:|" + "---:|" * len(columns)]
+    for name, past in rounds.items():
+        counts = held(past)
+        cells = [f"{n} of {of}" if of else "–" for n, of in (counts[column] for column in columns)]
+        rows.append(f"| {name} | {len(past)} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("run", "table"))
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    if args.action == "table":
+        print(table(lines))
+        return
+    torch.set_num_threads(1)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    for name in SETTINGS:
+        if name not in {line["setting"] for line in lines}:
+            run(name, args.out)
+
+
+if __name__ == "__main__":
+    main()
