@@ -54,10 +54,27 @@ def test_nobody_is_in_a_lower_camp_where(why: str, x: Tensor):
     assert not lower_camp(x).any(), why
 
 
-def test_a_single_liar_is_a_camp():
-    assert torch.nonzero(lower_camp(torch.cat([around((0.3, 30), spread=0.02), values(-0.3)]))).flatten().tolist() == [
-        30
-    ]
+@pytest.mark.parametrize("outlier", [0.9, -0.95])
+@pytest.mark.parametrize("outliers", [1, 4])
+def test_a_few_far_outside_do_not_hide_the_others(outlier: float, outliers: int):
+    """48 honest and 32 liars, of whom one or four send something outrageous, or something much better than anyone."""
+    x = around((0.12, 48), (-0.12, 32), spread=0.04)
+    x[-outliers:] = outlier
+    camp = lower_camp(x)
+    assert not camp[:48].any()
+    assert camp[48 : 80 - outliers].double().mean() > 0.9
+
+
+@pytest.mark.parametrize(("members", "found"), [(7, False), (12, True)])
+def test_the_upper_camp_is_a_tenth_of_all(members: int, found: bool):
+    x = around((-0.1, 80 - members), (0.1, members), spread=0.01)
+    assert bool(lower_camp(x).any()) == found
+
+
+@pytest.mark.parametrize(("lower", "found"), [(-0.3, True), (0.05, True), (0.1, False)])
+def test_the_lower_camp_gets_next_to_nowhere(lower: float, found: bool):
+    """A quarter of 0.3 is 0.075."""
+    assert bool(lower_camp(around((lower, 40), (0.3, 40), spread=0.01)).any()) == found
 
 
 def test_order_and_scale_do_not_matter():
@@ -75,9 +92,9 @@ def test_what_parameters_must_gain_by_hand():
 
 
 def test_the_likelihoods_by_hand():
-    """Six numbers at −1 and six at 1: one camp has variance 1, and two have none, held at 0.001. Every number then has
-    likelihood ½ in its own camp: twice the gain is 12 ln 1000 − 24 ln 2 = 66.3, far above 8 + 40/7 − 4 − 12/9 = 8.4.
-    With noise of standard deviation 0.9 in each camp it is not."""
+    """Six numbers at −1 and six at 1: one camp has variance 1 and Σz² = 12, two have variance 0, held at 0.001. Every
+    number then has likelihood ½ in its own camp: twice the gain is 12 ln 1000 − 24 ln 2 + 12 = 78, far above
+    8 + 40/7 − 4 − 12/9 = 8.4. With noise of standard deviation 0.9 in each camp it is not."""
     x = values(*[-1.0] * 6, *[1.0] * 6)
     assert lower_camp(x).tolist() == [True] * 6 + [False] * 6
     blurred = x + 0.9 * values(-1.5, -0.9, -0.3, 0.3, 0.9, 1.5, -1.5, -0.9, -0.3, 0.3, 0.9, 1.5)

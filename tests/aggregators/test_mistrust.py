@@ -134,7 +134,7 @@ def test_clients_that_overflow_do_not_make_the_round_count_twice() -> None:
     rows = torch.cat([problem.around(1, 1, -1), torch.full((4, len(problem.good)), 3e38)])
     assert rule(problem.updates(rows), problem.server()).events
     assert rule.state_dict()["ids"] == [0, 1, 2]
-    assert rule.state_dict()["held"][:, 3].tolist() == [1, 1, 1]
+    assert rule.state_dict()["known"][:, 3].tolist() == [1, 1, 1]
 
 
 def test_the_cost_of_a_step_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import inf
 
 import torch
@@ -17,13 +18,21 @@ def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tenso
 
     Two normal distributions of one variance are fitted to x by expectation maximisation (from several starts, best
     likelihood), and one.  There are two camps if two explain x better than chance lets them, by Akaike's criterion with
-    Hurvich and Tsai's (1989) correction for few numbers; if the upper one is above 0 and holds a ``smallest`` part of
-    all; and if the lower one gets next to nowhere: its mean is at most ``nowhere`` of the upper one's.
+    Hurvich and Tsai's (1989) correction for few numbers (up to five cannot be told apart); if the upper one is above 0;
+    and if the lower one gets next to nowhere: its mean is at most ``nowhere`` of the upper one's.
+
+    A few that lie far outside would be a camp for themselves and hide the others, so both camps hold a ``smallest``
+    part of all, and x is first cut off at half the width of the middle 1 − 2 ``smallest`` of all below and above it.
 
     (A fit of our own: scikit-learn's takes a second to import, and from random starts finds one camp twice.)
     """
     n, nobody = len(x), torch.zeros(len(x), dtype=torch.bool)
-    spread = float(x.std(correction=0)) if n else 0.0
+    few, ranked = math.floor(smallest * n), x.sort().values
+    if n == 0:
+        return nobody
+    reach = float(ranked[n - 1 - few] - ranked[few]) / 2
+    x = x.clamp(float(ranked[few]) - reach, float(ranked[n - 1 - few]) + reach)
+    spread = float(x.std(correction=0))
     if not 0 < spread < inf:
         return nobody
     z = (x - x.mean()) / spread
@@ -45,9 +54,9 @@ def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tenso
     gain = 2 * (float(likelihood[best]) + n / 2)  # one camp: variance 1, Σ z²/2 = n/2
     lower, upper = (float(x.mean() + spread * m[best]) for m in (low, high))
     apart = gain > _akaike(4, n) - _akaike(2, n)
-    if not (apart and upper > 0 and lower <= nowhere * upper and 1 - float(share[best]) >= smallest):
-        return nobody
-    return g[best] > 0.5
+    camp = g[best] > 0.5
+    enough = smallest * n <= int(camp.sum()) <= (1 - smallest) * n
+    return camp if apart and enough and upper > 0 and lower <= nowhere * upper else nobody
 
 
 def _akaike(parameters: int, n: int) -> float:

@@ -57,8 +57,10 @@ class Hull:
         self.vertices = client_logits(updates, model, inputs) if linear else None
         self.model = StandingModel(model, self.spec, batchnorm, updates.origin.dtype, updates.matrix.device)
         self.parts = layers(self.spec, model) if self.vertices is None else classes(self.spec, self.vertices.shape[2])
-        asked = len(inputs) if linear else min(ASKED, len(inputs))
-        self.asked = (torch.arange(asked) + turn * asked) % len(inputs)
+        every = torch.randperm(
+            len(inputs), generator=torch.Generator().manual_seed(turn)
+        )  # they may be sorted by class
+        self.asked = torch.arange(len(inputs)) if linear else every[:ASKED]
         self._last: tuple[Tensor, Tensor] | None = None
 
     def mix(self, p: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from smartfl.aggregators.camps import lower_camp
+from smartfl.errors import UserError
 
 PRIOR = 0.5  # rounds' worth of evidence that a client is like all others
 
@@ -43,8 +45,8 @@ class Mistrust:
     *Contradiction* (``learn``).  k_i says how far a client's update follows the labels (``knowledge``).  If the means
     of k over their rounds put all clients seen into two camps, of which the lower one gets next to nowhere
     (``lower_camp``), e_i = 1 for its members.  Attackers of one mind who are the majority get no marks, because where
-    they all lead costs next to nothing once the rest has left, but what they say is against the labels.  Honest clients
-    may be so in one round or another, and all of them once the samples are fitted; they are no camp apart.
+    they all lead costs next to nothing once the rest has left, but what they say is mostly against the labels.  Honest
+    clients may be so in one round or another, and all of them once the samples are fitted, but rarely as a camp apart.
     """
 
     _held: dict[int, Past] = field(default_factory=dict, init=False)
@@ -91,13 +93,18 @@ class Mistrust:
     def state_dict(self) -> dict[str, Any]:
         ids = sorted(self._held)
         rows = [(k.marks, k.counts, k.knowledge, k.rounds) for k in map(self._held.__getitem__, ids)]
-        return {"ids": ids, "held": torch.tensor(rows, dtype=torch.float64)} if ids else {}
+        return {"ids": ids, "known": torch.tensor(rows, dtype=torch.float64)} if ids else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        pairs = zip(state["ids"], state["held"].tolist(), strict=True) if state else ()
+        if "held" in state:
+            raise UserError(
+                "this checkpoint's memory is of cosines, not of knowledge: it cannot be continued, start anew"
+            )
+        pairs = zip(state["ids"], state["known"].tolist(), strict=True) if state else ()
         self._held = {i: Past(*row) for i, row in pairs}
         self._divide()
 
 
 def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    """Exact, and so the same in any order: a memory that was saved and read again has another one."""
+    return math.fsum(values) / len(values) if values else 0.0

@@ -138,21 +138,15 @@ class SmartFL(Aggregator):
             cosines = agreement(hull, updates, loss)
             before = loss.fit(loss.latest)  # of w^t, where the agreement was taken
             if self.mistrust:
-                asked, start_of_all = hull.asked, hull.opinion(updates.origin, hull.asked)
-                known = knowledge(hull.opinions(asked), start_of_all, loss.labels[asked], loss.weights[asked])
-                self._past.learn(updates.ids, known)
+                self._past.learn(updates.ids, self._knowledge(hull, updates.origin, loss))
             if self.init in ("best", "agreement"):
                 start = self.choose_start(hull, updates, proxy, agreeing(cosines))
         events: tuple[str, ...] = ()
         if not torch.isfinite(hull.logits(start)).all():
             keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
-            if not keep.any():
-                return global_model_kept(updates, *events)
             if not keep.all():
-                self._past.load_state_dict(
-                    earlier
-                )  # what this round says is taken up once, of the clients that are left
-                return self._among(keep, updates, server, events)
+                self._past.load_state_dict(earlier)  # of this round only those are taken up who are left, and once
+                return self._among(keep, updates, server, events) if keep.any() else global_model_kept(updates, *events)
             start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
         found = self._optimise(hull, start, proxy, server.generator, updates.ids)
         p, drawn_back = self._restrain(hull, without_dust(found.p), before, proxy, updates.ids)
@@ -191,6 +185,11 @@ class SmartFL(Aggregator):
         unknown = torch.zeros(len(labels), classes, device=labels.device)
         price = self.penalty * price_of_scale(hull.logit_scale, len(hull.matrix), len(proxy)) if self.penalty else 0.0
         return CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price)
+
+    def _knowledge(self, hull: Hull, origin: Tensor, loss: CalibratedLoss) -> Tensor:
+        """(n,) how far what each client has changed since ``origin`` follows the labels, on the samples asked about."""
+        x = hull.asked
+        return knowledge(hull.opinions(x), hull.opinion(origin, x), loss.labels[x], loss.weights[x])
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
