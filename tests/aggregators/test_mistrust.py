@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from smartfl.aggregators import SmartFL
-from smartfl.aggregators.calibration import CalibratedLoss
+from smartfl.aggregators.calibration import CalibratedLoss, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.mistrust import Mistrust
 from smartfl.errors import UserError
@@ -49,6 +49,15 @@ def test_who_contradicts_the_labels_by_hand() -> None:
     assert past.trusted([0, 3, 5]).tolist() == [0.5, 0.5, 0]
 
 
+def test_camps_are_of_means_not_of_sums() -> None:
+    """Client 0 was there four times and knew 0.1 each time; the others 0.4 or −0.1 once: it is nearer to the liars."""
+    past = Mistrust()
+    past.learn(range(8), values(0.1, 0.4, 0.4, 0.4, 0.4, 0.0, 0.0, 0.0))
+    for _ in range(3):
+        past.learn([0], values(0.1))
+    assert past.contradict(range(8)).tolist() == [True, False, False, False, False, True, True, True]
+
+
 def test_where_everybody_contradicts_nobody_is_to_blame() -> None:
     past = Mistrust()
     past.learn(range(8), values(-0.4, -0.4, -0.4, -0.4, 0.0, 0.0, 0.0, 0.0))
@@ -63,6 +72,23 @@ def test_both_kinds_of_evidence_survive_a_resume() -> None:
     assert again == past
     assert again.contradict([3, 4]).tolist() == [False, True]
     assert again.of([0, 2, 4, 9]).tolist() == past.of([0, 2, 4, 9]).tolist()
+
+
+def test_a_memory_that_is_read_again_says_the_same_to_the_bit() -> None:
+    """Clients come in any order; saved they are sorted, and sums in another order differ in their last digit."""
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        past, again = Mistrust(), Mistrust()
+        for _ in range(5):
+            ids = torch.randperm(30, generator=generator)[:12].tolist()
+            past.observe(ids, torch.randn(12, generator=generator, dtype=torch.float64))
+        again.load_state_dict(past.state_dict())
+        assert torch.equal(again.of(range(30)), past.of(range(30)))
+
+
+def test_a_memory_of_another_kind_is_refused() -> None:
+    with pytest.raises(UserError, match="start anew"):
+        Mistrust().load_state_dict({"ids": [0], "held": torch.zeros(1, 4, dtype=torch.float64)})
 
 
 @pytest.mark.parametrize("x", [values(0, -1), values(-2, -3), values(float("nan"), 1), values(float("inf"), 1)])
@@ -135,6 +161,33 @@ def test_clients_that_overflow_do_not_make_the_round_count_twice() -> None:
     assert rule(problem.updates(rows), problem.server()).events
     assert rule.state_dict()["ids"] == [0, 1, 2]
     assert rule.state_dict()["known"][:, 3].tolist() == [1, 1, 1]
+
+
+def test_a_round_in_which_everybody_overflows_is_not_remembered() -> None:
+    problem, rule = Problem(), SmartFL(init="fedavg")
+    found = rule(problem.updates(torch.full((3, len(problem.good)), 3e38)), problem.server())
+    assert found.coefficients is not None
+    assert not found.coefficients.any()
+    assert rule.state_dict() == {}
+
+
+def test_knowledge_is_of_balanced_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule passes on the classes' weights, of the samples that it asks about."""
+    seen: list[torch.Tensor] = []
+
+    def spy(opinions: torch.Tensor, before: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        seen.extend([labels, weights])
+        return torch.zeros(len(opinions))
+
+    monkeypatch.setattr("smartfl.aggregators.smartfl.knowledge", spy)
+    problem, rule = Problem(), SmartFL(server_epochs=1)
+    updates = problem.updates(problem.around(1, 1, -1))
+    rule(updates, problem.server())
+    asked = Hull(updates, problem.model, problem.proxy.inputs, turn=problem.server().round).asked
+    labels = problem.proxy.labels
+    assert labels is not None
+    assert torch.equal(seen[0], labels[asked])
+    assert torch.equal(seen[1], class_balance(labels, 3)[asked])
 
 
 def test_the_cost_of_a_step_by_hand() -> None:
