@@ -47,7 +47,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], float, str, float, int]] = {  # base, 
     "MNIST, flip 0.7": (MNIST, 0.01, "label_flip", 0.7, 10),
     "MNIST, omniscient 0.7": (MNIST, 0.01, "omniscient", 0.7, 10),
     "MNIST, Fang 0.7": (MNIST, 0.01, "fang_median", 0.7, 10),
-    "CIFAR-10, none": (CIFAR, 0.01, "", 0, 10),
+    "CIFAR-10, none": (CIFAR, 0.01, "", 0, 8),
 }
 
 
@@ -60,7 +60,7 @@ def experiment(name: str) -> Experiment:
             "rounds": rounds,
             "evaluate_every": rounds,
             "data": {**base["data"], "clients": 80, "alpha": alpha, "proxy": {"size": 128}},
-            "client": {"participation": 0.4},
+            "client": {"participation": 0.2 if base is CIFAR else 0.4},
             "attack": {"name": attack, "rate": rate} if attack else {"rate": 0.0},
             "aggregator": {"name": "smartfl", "server_epochs": 20 if linear or base is CIFAR else 50},
         }
