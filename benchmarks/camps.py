@@ -4,10 +4,10 @@
     python benchmarks/camps.py table --out results/camps/records.jsonl
 
 ``run`` trains with SmartFL in every setting below and appends a line per round: for each client of the round its
-knowledge k (smartfl.aggregators.knowledge) and the cosine c of its update with the server's way down.  ``table`` says,
-after the last round, how many honest clients and how many attackers seen so far are held to contradict by two camps of
-mean k, which is SmartFL's rule, and by Σ c + ½ c̄ ≤ 0, which was its rule before.  Settings that are on record are not
-run again.
+knowledge k (smartfl.aggregators.knowledge, on all samples) and the cosine c of its update with the server's way down.
+``table`` says, after the last round, how many honest clients and how many attackers seen so far are held to contradict
+by two camps of mean k, which is SmartFL's rule for linear models, and by Σ c + ½ c̄ ≤ 0, which is its rule for nets.
+Settings that are on record are not run again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from smartfl.aggregators import agreement as agreement_module
-from smartfl.aggregators import knowledge as knowledge_module
+from smartfl.aggregators.agreement import agreement
+from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.camps import lower_camp
+from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.knowledge import knowledge
 from smartfl.experiment.schema import Experiment
 from smartfl.runs.environment import revision
 from smartfl.simulation import Simulation
+from smartfl.types import Updates
 
 TEXT = {"data": {"dataset": "20newsgroups", "partition": "feddf"}, "model": {"name": "logistic"}}
 RAW = {"data": {"dataset": "20newsgroups", "partition": "hsu", "options": {"norm": "none"}}, "model": TEXT["model"]}
@@ -69,33 +72,45 @@ def experiment(name: str) -> Experiment:
 
 @dataclass
 class Watch:
-    """A function that keeps what it returned last."""
+    """``agreement`` that keeps the cosines and computes the knowledge of the same clients."""
 
-    function: Any
-    last: list[float] = field(default_factory=list)
+    cosines: list[float] = field(default_factory=list)
+    knowledge: list[float] = field(default_factory=list)
 
-    def __call__(self, *args: Any) -> Tensor:
-        found: Tensor = self.function(*args)
-        self.last = found.tolist()
-        return found
+    def __call__(self, hull: Hull, updates: Updates, loss: CalibratedLoss) -> Tensor:
+        cosines = agreement(hull, updates, loss)  # the loss has now seen the logits of the global model
+        opinions = hull.vertices if hull.vertices is not None else own_logits(hull)
+        self.cosines = cosines.tolist()
+        self.knowledge = knowledge(opinions, loss.latest, loss.labels, loss.weights).tolist()
+        return cosines
+
+
+@torch.no_grad()
+def own_logits(hull: Hull) -> Tensor:
+    """(n, N, C) logits of every client's own model, with BatchNorm as the search has it."""
+    found = []
+    for row in hull.matrix:
+        hull.model.settle(row)
+        found.append(hull.model(hull.inputs))
+    return torch.stack(found)
 
 
 def run(name: str, out: Path) -> None:
-    cosines, knowledge = Watch(agreement_module.agreement), Watch(knowledge_module.knowledge)
-    rule = "smartfl.aggregators.smartfl"
-    with mock.patch(f"{rule}.agreement", cosines), mock.patch(f"{rule}.knowledge", knowledge), out.open("a") as file:
-        simulation = Simulation(experiment(name), executor="serial")
-        for record in simulation:
+    watch, lines = Watch(), []
+    with mock.patch("smartfl.aggregators.smartfl.agreement", watch):
+        for record in Simulation(experiment(name), executor="serial"):
             line = {
                 "setting": name,
                 "revision": revision(),
                 "round": record.round,
                 "ids": record.ids,
                 "malicious": record.malicious,
-                "knowledge": [round(k, 5) for k in knowledge.last],
-                "cosines": [round(c, 5) for c in cosines.last],
+                "knowledge": [round(k, 5) for k in watch.knowledge],
+                "cosines": [round(c, 5) for c in watch.cosines],
             }
-            file.write(json.dumps(line) + "\n")
+            lines.append(json.dumps(line) + "\n")
+    with out.open("a") as file:  # whole settings only
+        file.writelines(lines)
 
 
 def uphill(cosines: list[list[float]]) -> list[bool]:

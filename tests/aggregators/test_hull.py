@@ -9,7 +9,6 @@ from torch import nn
 from torch.func import functional_call
 
 from smartfl.aggregators.hull import Hull
-from smartfl.aggregators.proxy import client_logits
 from smartfl.flat import FlatSpec
 from smartfl.models.logistic import Logistic
 from smartfl.types import Updates
@@ -146,26 +145,3 @@ def test_gradients_come_as_float64_from_float32_models(world):
     labels = w.proxy.labels
     _, g = hull.gradient(w.updates.weights, torch.arange(8), lambda z, index: F.cross_entropy(z, labels[index]))
     assert (g.dtype, g.shape) == (torch.float64, (4,))
-
-
-def test_clients_are_asked_about_other_samples_in_every_turn():
-    """40 samples: 32 of them, drawn anew in every turn and the same in every process; all of a linear model."""
-    model, inputs = nn.Linear(4, 3), torch.zeros(40, 4)
-    updates = Updates.of(torch.randn(2, 15), spec=FlatSpec.of(model))
-    first, second = (Hull(updates, model, inputs, turn=turn).asked for turn in (1, 2))
-    assert len(first) == len(first.unique()) == 32
-    assert set(first.tolist()) != set(second.tolist())
-    assert torch.equal(first, Hull(updates, model, inputs, turn=1).asked)
-    assert first.tolist() != sorted(first.tolist())  # no block of samples that may be of one class
-    linear = Logistic(4, 3)
-    updates = Updates.of(torch.randn(2, FlatSpec.of(linear).size), spec=FlatSpec.of(linear))
-    assert Hull(updates, linear, inputs, turn=2).asked.tolist() == list(range(40))
-
-
-@pytest.mark.parametrize("mode", ["mixed", "moments"])
-def test_opinions_are_the_clients_own_logits(setting, mode):
-    model, updates, inputs, _, _ = setting
-    hull, index = Hull(updates, model, inputs, mode), torch.tensor([3, 0, 7])
-    own = client_logits(updates, model, inputs[index])
-    torch.testing.assert_close(hull.opinions(index), own)
-    torch.testing.assert_close(hull.opinion(updates.matrix[2], index), own[2])

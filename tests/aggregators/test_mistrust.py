@@ -7,7 +7,9 @@ from torch import nn
 from smartfl.aggregators import SmartFL
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance
 from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.knowledge import knowledge
 from smartfl.aggregators.mistrust import Mistrust
+from smartfl.aggregators.proxy import client_logits, model_logits
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.types import Aggregate, Proxy, Server, Updates
@@ -38,6 +40,22 @@ def test_trust_is_what_mistrust_leaves() -> None:
     assert past.trusted([0, 1, 2]).tolist() == pytest.approx([0.084630, 0.463035, 0.452335], abs=1e-6)
 
 
+def test_who_leads_uphill_on_the_whole_by_hand() -> None:
+    """Cosines 0.4, −0.1, −0.2 of clients 0, 1, 2, then 0.3 of client 1: means 0.4, 0.1, −0.2, their mean c̄ = 0.1.
+    Σ c + ½ c̄ = 0.45, 0.25, −0.15 and, of client 7 who was never there, 0.05: only client 2 has led uphill."""
+    past = Mistrust()
+    past.agree([0, 1, 2], values(0.4, -0.1, -0.2))
+    past.agree([1], values(0.3))
+    assert past.of([0, 1, 2, 7]).tolist() == [0, 0, 1, 0]
+    assert past.trusted([0, 1, 2]).tolist() == [0.5, 0.5, 0]
+
+
+def test_where_everybody_leads_uphill_nobody_is_to_blame() -> None:
+    past = Mistrust()
+    past.agree([0, 1], values(-0.4, 0.0))
+    assert past.of([0, 1]).tolist() == [0, 0]
+
+
 def test_who_contradicts_the_labels_by_hand() -> None:
     """Knowledge 0.4 of clients 0 to 3 and −0.2 of 4 to 7, then 0.8 of client 4: means 0.4, 0.3 and −0.2 are two camps,
     and client 4 is in the upper one.  Client 9, who was never there, is in none."""
@@ -62,6 +80,14 @@ def test_where_everybody_contradicts_nobody_is_to_blame() -> None:
     past = Mistrust()
     past.learn(range(8), values(-0.4, -0.4, -0.4, -0.4, 0.0, 0.0, 0.0, 0.0))
     assert not past.of(range(8)).any()
+
+
+def test_a_memory_of_cosines_survives_a_resume() -> None:
+    past, again = Mistrust(), Mistrust()
+    past.agree([0, 3], values(0.4, -0.1))
+    again.load_state_dict(past.state_dict())
+    assert again == past
+    assert again.contradict([0, 3, 4]).tolist() == [False, True, False]
 
 
 def test_both_kinds_of_evidence_survive_a_resume() -> None:
@@ -160,7 +186,7 @@ def test_clients_that_overflow_do_not_make_the_round_count_twice() -> None:
     rows = torch.cat([problem.around(1, 1, -1), torch.full((4, len(problem.good)), 3e38)])
     assert rule(problem.updates(rows), problem.server()).events
     assert rule.state_dict()["ids"] == [0, 1, 2]
-    assert rule.state_dict()["known"][:, 3].tolist() == [1, 1, 1]
+    assert rule.state_dict()["known"][:, 4].tolist() == [1, 1, 1]
 
 
 def test_a_round_in_which_everybody_overflows_is_not_remembered() -> None:
@@ -171,23 +197,35 @@ def test_a_round_in_which_everybody_overflows_is_not_remembered() -> None:
     assert rule.state_dict() == {}
 
 
-def test_knowledge_is_of_balanced_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule passes on the classes' weights, of the samples that it asks about."""
-    seen: list[torch.Tensor] = []
-
-    def spy(opinions: torch.Tensor, before: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        seen.extend([labels, weights])
-        return torch.zeros(len(opinions))
-
-    monkeypatch.setattr("smartfl.aggregators.smartfl.knowledge", spy)
-    problem, rule = Problem(), SmartFL(server_epochs=1)
-    updates = problem.updates(problem.around(1, 1, -1))
+def test_knowledge_is_of_what_changed_since_the_global_model_on_balanced_samples() -> None:
+    problem, rule, n = Problem(), SmartFL(server_epochs=1), 3
+    problem.model.linear_in_parameters = True
+    origin = 0.2 * problem.good
+    updates = problem.updates(origin + problem.around(1, 1, -1), origin=origin)
     rule(updates, problem.server())
-    asked = Hull(updates, problem.model, problem.proxy.inputs, turn=problem.server().round).asked
     labels = problem.proxy.labels
     assert labels is not None
-    assert torch.equal(seen[0], labels[asked])
-    assert torch.equal(seen[1], class_balance(labels, 3)[asked])
+    opinions = client_logits(updates, problem.model, problem.proxy.inputs)
+    before = model_logits(updates, problem.model, origin, problem.proxy.inputs)
+    known = rule.state_dict()["known"]
+    expected = knowledge(opinions, before, labels, class_balance(labels, 3))
+    torch.testing.assert_close(known[:, 3], expected)
+    assert not torch.allclose(knowledge(opinions, before, labels, torch.ones(len(labels))), expected)
+    assert known[:, 2].tolist() == [0] * n  # no cosines
+    assert expected[2] < 0 < expected[0]
+
+
+def test_a_camp_of_a_linear_model_is_told_by_knowledge_and_not_by_cosines() -> None:
+    """Four of eight lead the other way: against each of them is held all that can be."""
+    problem, rule = Problem(), SmartFL(server_epochs=50)
+    problem.model.linear_in_parameters = True
+    origin = 0.2 * problem.good
+    rows = origin + torch.stack([problem.good] * 4 + [-problem.good] * 4) * 0.1
+    rows = rows + 1e-3 * problem.noise.repeat(2, 1)
+    found = rule(problem.updates(rows, origin=origin), problem.server())
+    assert rule._past.contradict(range(8)).tolist() == [False] * 4 + [True] * 4
+    assert found.coefficients is not None
+    assert found.coefficients[4:].sum() == 0
 
 
 def test_the_cost_of_a_step_by_hand() -> None:

@@ -24,7 +24,6 @@ from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
 FEW = 8  # inputs on which the spread of every client's logits is measured
-ASKED = 32  # inputs on which every client's own model is asked for its opinion, others in every turn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps the logits (b, C) of a mini-batch and its index (b,) to a scalar."""
@@ -36,17 +35,9 @@ class Hull:
     A step costs one mix pᵀW, one forward and backward pass, and one product W·g: never n models, never a graph over
     n·d values.  A model whose logits are linear in its parameters needs not even that: its logits at w(p) are the same
     mix of the clients' logits, computed once.  The parts of such a model are its classes, those of others their layers.
-    Clients one by one are ``asked`` about few inputs only, others in every ``turn``; about all where that is free.
     """
 
-    def __init__(
-        self,
-        updates: Updates,
-        model: nn.Module,
-        inputs: Tensor,
-        batchnorm: BatchNormMode = "mixed",
-        turn: int = 0,
-    ) -> None:
+    def __init__(self, updates: Updates, model: nn.Module, inputs: Tensor, batchnorm: BatchNormMode = "mixed") -> None:
         self.spec, self.original = updates.spec, model
         # Convolutions on the CPU are faster on this layout; the values are the same.
         self.inputs = inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
@@ -57,11 +48,8 @@ class Hull:
         self.vertices = client_logits(updates, model, inputs) if linear else None
         self.model = StandingModel(model, self.spec, batchnorm, updates.origin.dtype, updates.matrix.device)
         self.parts = layers(self.spec, model) if self.vertices is None else classes(self.spec, self.vertices.shape[2])
-        every = torch.randperm(
-            len(inputs), generator=torch.Generator().manual_seed(turn)
-        )  # they may be sorted by class
-        self.asked = torch.arange(len(inputs)) if linear else every[:ASKED]
         self._last: tuple[Tensor, Tensor] | None = None
+        self._scale: float | None = None
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""
@@ -89,26 +77,21 @@ class Hull:
             self._last = p.clone(), self.model(self.inputs)
         return self._last[1]
 
-    @cached_property
+    @torch.no_grad()
     def logit_scale(self) -> float:
-        """The typical spread of a single client's logits, on the first few inputs."""
-        return logit_scale(
-            self.opinions(torch.arange(len(self.inputs))[:FEW]) if self.vertices is None else self.vertices
-        )
+        """The typical spread of a single client's logits, on the first few inputs; computed once."""
+        if self._scale is None:
+            self._scale = self._logit_scale()
+        return self._scale
 
-    @torch.no_grad()
-    def opinions(self, index: Tensor) -> Tensor:
-        """(n, M, C) logits of every client's own model on the inputs ``index`` (M,)."""
+    def _logit_scale(self) -> float:
         if self.vertices is not None:
-            return self.vertices[:, index]
-        rows = (from_moments(row, self.spec) if self.moments else row for row in self.matrix)
-        return torch.stack([self.opinion(row, index) for row in rows])
-
-    @torch.no_grad()
-    def opinion(self, vector: Tensor, index: Tensor) -> Tensor:
-        """(M, C) logits of the model ``vector`` (d,), which need not be in the hull, on the inputs ``index`` (M,)."""
-        self.model.settle(vector)
-        return self.model(self.inputs[index])
+            return logit_scale(self.vertices)
+        few, found = self.inputs[:FEW], []
+        for row in self.matrix:
+            self.model.settle(from_moments(row, self.spec) if self.moments else row)
+            found.append(self.model(few))
+        return logit_scale(torch.stack(found))
 
     def gradient(self, p: Tensor, index: Tensor, loss: Loss) -> tuple[float, Tensor]:
         """The loss at w(p) on the mini-batch ``index`` and its gradient in p, float64: g_i = ⟨∂L/∂w, w_i⟩."""

@@ -60,10 +60,10 @@ class SmartFL(Aggregator):
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
     ``mistrust`` = κ is how much memory counts: weight on client i, in any layer, costs κ λ e_i more, where e_i in
-    [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it is in a camp that contradicts the labels
-    (4 κ λ s where logits are linear in the parameters); ids must mean the same client in every round.  0 is a server
-    without memory, as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs to one
-    federation.
+    [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it has led uphill on the whole (4 κ λ s if
+    it is in a camp that contradicts the labels, which is told where logits are linear in the parameters); ids must mean
+    the same client in every round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless
+    told.  With a memory, an instance belongs to one federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
@@ -131,14 +131,14 @@ class SmartFL(Aggregator):
         shorter = 0
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
-        hull = Hull(updates, model, proxy.inputs, self.batchnorm, server.round)
+        hull = Hull(updates, model, proxy.inputs, self.batchnorm)
         earlier, before = self._past.state_dict(), math.inf
         if self.variant == "calibrated" or self.init in ("best", "agreement"):
             loss = self._loss(hull, proxy)
             cosines = agreement(hull, updates, loss)
             before = loss.fit(loss.latest)  # of w^t, where the agreement was taken
             if self.mistrust:
-                self._past.learn(updates.ids, self._knowledge(hull, updates.origin, loss))
+                self._take_up(hull, updates.ids, cosines, loss)
             if self.init in ("best", "agreement"):
                 start = self.choose_start(hull, updates, proxy, agreeing(cosines))
         events: tuple[str, ...] = ()
@@ -183,13 +183,19 @@ class SmartFL(Aggregator):
         """The calibrated loss before anything is known of the logits: scale 1."""
         labels, classes = labels_of(proxy), proxy.num_classes
         unknown = torch.zeros(len(labels), classes, device=labels.device)
-        price = self.penalty * price_of_scale(hull.logit_scale, len(hull.matrix), len(proxy)) if self.penalty else 0.0
+        price = self.penalty * price_of_scale(hull.logit_scale(), len(hull.matrix), len(proxy)) if self.penalty else 0.0
         return CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price)
 
-    def _knowledge(self, hull: Hull, origin: Tensor, loss: CalibratedLoss) -> Tensor:
-        """(n,) how far what each client has changed since ``origin`` follows the labels, on the samples asked about."""
-        x = hull.asked
-        return knowledge(hull.opinions(x), hull.opinion(origin, x), loss.labels[x], loss.weights[x])
+    def _take_up(self, hull: Hull, ids: Sequence[int], cosines: Tensor, loss: CalibratedLoss) -> None:
+        """What the round says of its clients before the search; ``loss`` has last seen the logits of w^t.
+
+        Where logits are linear in the parameters every client's own are there, of all samples; of nets asking for them
+        costs much, and of a few samples they say too little (docs/method.md).
+        """
+        if hull.vertices is None:
+            self._past.agree(ids, cosines)
+        else:
+            self._past.learn(ids, knowledge(hull.vertices, loss.latest, loss.labels, loss.weights))
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
@@ -203,9 +209,9 @@ class SmartFL(Aggregator):
         """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory.
 
         Damage was measured in units of λ and is charged in them.  Who contradicts pays for the whole scale, λs: where
-        logits are small and s is large, so are gradients, and λ alone would not be noticed.  A linear model has the
-        scale, and nothing that only an attacker's row could give it: there it is four times as much.  The search
-        charges it in every layer or class, whose gradients are parts of the whole: L times as much for weight in all.
+        logits are small and s is large, so are gradients, and λ alone would not be noticed.  Where contradiction is
+        told by knowledge, next to without a mistake, it is four times as much.  The search charges it in every layer or
+        class, whose gradients are parts of the whole: L times as much for weight in all.
         """
         contradiction = loss.scale if hull.vertices is None else 4 * loss.scale
         held = torch.where(self._past.contradict(ids), contradiction, self._past.of(ids))

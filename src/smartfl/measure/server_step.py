@@ -14,8 +14,7 @@ from torch import Tensor
 
 from smartfl.aggregators.agreement import agreeing, agreement
 from smartfl.aggregators.calibration import best_scale, class_balance
-from smartfl.aggregators.hull import FEW, Hull
-from smartfl.aggregators.knowledge import knowledge
+from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.proxy import minibatches
 from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.simplex_descent import SteadyAdam
@@ -106,10 +105,9 @@ class ServerStep:
             corner = hull.by_layer(F.one_hot(torch.tensor(0), len(p)).to(p))
             restrained(corner, equal, lambda q: float(loss(hull.logits(q), everything)), math.inf, len(everything), 0.5)
 
-        def ask() -> None:
-            asked = hull.asked
-            before = hull.opinion(self.updates.origin, asked)
-            knowledge(hull.opinions(asked), before, self.labels[asked], balance[asked])
+        def spread() -> None:
+            hull._scale = None  # it is computed once
+            hull.logit_scale()
 
         return {
             "mix pᵀW": Part(lambda: hull.mix_into(weights, hull.model.vector), self.steps),
@@ -118,8 +116,7 @@ class ServerStep:
             "Adam and projection": Part(move, self.steps),
             "choice of the start": Part(begin, 1),
             "scale refit": Part(lambda: best_scale(logits, self.labels, balance, 0.1, low=1.0), self.epochs),
-            "clients' logit scale": Part(lambda: hull.opinions(torch.arange(FEW)), 1),
-            "clients' knowledge": Part(ask, 1),
+            "clients' logit scale": Part(spread, 1),
             "restraint": Part(draw_back, 1),
             "memory": Part(lambda: hull.gradient(weights, everything, loss), 1),
             "re-estimated statistics and check": Part(lambda: hull.result(weights), 1),
