@@ -6,8 +6,9 @@
 ``run`` trains with SmartFL in every setting below and appends a line per round: for each client of the round its
 knowledge k (smartfl.aggregators.knowledge, on all samples) and the cosine c of its update with the server's way down.
 ``table`` says, after the last round, how many honest clients and how many attackers seen so far are held to contradict
-by two camps of mean k, which is SmartFL's rule for linear models, and by Σ c + ½ c̄ ≤ 0, which is its rule for nets.
-Settings that are on record are not run again.
+by two camps of mean k, which is SmartFL's rule for linear models, by Σ c + ½ c̄ ≤ 0, which is its rule for nets, and by
+camps of mean k without drift, which is no rule yet: the mean of every round's k is taken out, and the last one's put
+back.  Settings that are on record are not run again.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ SETTINGS: dict[str, tuple[dict[str, Any], float, str, float, int]] = {  # base, 
     "MNIST, Fang 0.7": (MNIST, 0.01, "fang_median", 0.7, 10),
     "CIFAR-10, none": (CIFAR, 0.01, "", 0, 8),
 }
+
+
+RULES = ("camps", "cosines", "camps without drift")
 
 
 def experiment(name: str) -> Experiment:
@@ -120,16 +124,22 @@ def uphill(cosines: list[list[float]]) -> list[bool]:
 
 
 def held(rounds: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Of honest clients and of attackers, by camps and by cosines: how many are held to contradict, and of how many."""
-    seen: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    """Of honest clients and of attackers, by every rule: how many are held to contradict, and of how many."""
+    known, drift, cosines = (defaultdict[int, list[float]](list) for _ in range(3))
     malicious: set[int] = set()
     for line in rounds:
         malicious.update(line["malicious"])
+        level = fmean(line["knowledge"])
         for i, k, c in zip(line["ids"], line["knowledge"], line["cosines"], strict=True):
-            seen[i].append((k, c))
-    means = torch.tensor([fmean(k for k, _ in past) for past in seen.values()], dtype=torch.float64)
-    rules = {"camps": lower_camp(means).tolist(), "cosines": uphill([[c for _, c in past] for past in seen.values()])}
-    sides = {"honest": [i not in malicious for i in seen], "attackers": [i in malicious for i in seen]}
+            known[i].append(k)
+            drift[i].append(k - level)
+            cosines[i].append(c)
+    rules = {
+        "camps": _lower([fmean(k) for k in known.values()]),
+        "cosines": uphill(list(cosines.values())),
+        "camps without drift": _lower([level + fmean(k) for k in drift.values()]),
+    }
+    sides = {"honest": [i not in malicious for i in known], "attackers": [i in malicious for i in known]}
     return {
         f"{side} by {rule}": (sum(a and b for a, b in zip(found, members, strict=True)), sum(members))
         for rule, found in rules.items()
@@ -137,11 +147,16 @@ def held(rounds: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     }
 
 
+def _lower(means: list[float]) -> list[bool]:
+    found: list[bool] = lower_camp(torch.tensor(means, dtype=torch.float64)).tolist()
+    return found
+
+
 def table(lines: list[dict[str, Any]]) -> str:
     rounds: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         rounds[line["setting"]].append(line)
-    columns = ("honest by camps", "attackers by camps", "honest by cosines", "attackers by cosines")
+    columns = [f"{side} by {rule}" for rule in RULES for side in ("honest", "attackers")]
     rows = [f"| setting | rounds | {' | '.join(columns)} |", "|---|---:|" + "---:|" * len(columns)]
     for name, past in rounds.items():
         counts = held(past)

@@ -31,10 +31,29 @@ def test_both_rules_of_the_same_rounds(camps):
         "attackers by camps": (4, 4),
         "honest by cosines": (1, 4),
         "attackers by cosines": (0, 4),
+        "honest by camps without drift": (0, 4),
+        "attackers by camps without drift": (4, 4),
     }
-    assert camps.table([line]).splitlines()[2] == "| flips | 1 | 0 of 4 | 4 of 4 | 1 of 4 | 0 of 4 |"
+    assert camps.table([line]).splitlines()[2] == "| flips | 1 | 0 of 4 | 4 of 4 | 1 of 4 | 0 of 4 | 0 of 4 | 4 of 4 |"
 
 
 def test_settings_are_experiments(camps):
     for name in camps.SETTINGS:
         assert camps.experiment(name).aggregator.name == "smartfl"
+
+
+def test_drift_is_no_camp(camps):
+    """Four clients of one round know 0.3, four of another 0.02: two camps, unless each round's mean is taken out."""
+    noise = [0.001, -0.001, 0.002, -0.002]
+    first, second = (
+        {
+            "ids": [4 * r + i for i in range(4)],
+            "malicious": [],
+            "knowledge": [k + e for e in noise],
+            "cosines": [0.1] * 4,
+        }
+        for r, k in ((0, 0.3), (1, 0.02))
+    )
+    counts = camps.held([first, second])
+    assert counts["honest by camps"] == (4, 8)
+    assert counts["honest by camps without drift"] == (0, 8)
