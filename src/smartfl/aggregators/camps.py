@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from math import inf
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tenso
     reach = float(ranked[n - 1 - few] - ranked[few]) / 2
     x = x.clamp(float(ranked[few]) - reach, float(ranked[n - 1 - few]) + reach)
     spread = float(x.std(correction=0))
-    if not 0 < spread < inf:
+    if not 0 < spread < math.inf:
         return nobody
     z = (x - x.mean()) / spread
     places = torch.arange(1, SPLITS + 1) * n / (SPLITS + 1)
@@ -62,4 +61,4 @@ def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tenso
 def _akaike(parameters: int, n: int) -> float:
     """What ``parameters`` fitted to n numbers must gain, in twice the log-likelihood."""
     left = n - parameters - 1
-    return 2 * parameters + 2 * parameters * (parameters + 1) / left if left > 0 else inf
+    return 2 * parameters + 2 * parameters * (parameters + 1) / left if left > 0 else math.inf

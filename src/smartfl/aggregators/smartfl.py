@@ -189,8 +189,8 @@ class SmartFL(Aggregator):
     def _take_up(self, hull: Hull, ids: Sequence[int], cosines: Tensor, loss: CalibratedLoss) -> None:
         """What the round says of its clients before the search; ``loss`` has last seen the logits of w^t.
 
-        Where logits are linear in the parameters every client's own are there, of all samples; of nets asking for them
-        costs much, and of a few samples they say too little (docs/method.md).
+        Where logits are linear in the parameters every client's own are there already.  Those of nets cost a pass each,
+        and what they say drifts from round to round, so that clients' means do not compare (docs/method.md).
         """
         if hull.vertices is None:
             self._past.agree(ids, cosines)
