@@ -109,10 +109,7 @@ class FittedOnce(CalibratedLoss):
 class DamageOnly(Mistrust):
     """A memory of damage, not of contradiction."""
 
-    def agree(self, ids: Sequence[int], cosines: Tensor) -> None:
-        pass
-
-    def learn(self, ids: Sequence[int], knowledge: Tensor) -> None:
+    def learn(self, ids: Sequence[int], c: Tensor, size: float = 1.0) -> None:
         pass
 
 

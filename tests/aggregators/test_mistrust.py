@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from smartfl.aggregators import SmartFL
+from smartfl.aggregators.agreement import agreement
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
@@ -40,64 +41,71 @@ def test_trust_is_what_mistrust_leaves() -> None:
     assert past.trusted([0, 1, 2]).tolist() == pytest.approx([0.084630, 0.463035, 0.452335], abs=1e-6)
 
 
-def test_who_leads_uphill_on_the_whole_by_hand() -> None:
-    """Cosines 0.4, −0.1, −0.2 of clients 0, 1, 2, then 0.3 of client 1: means 0.4, 0.1, −0.2, their mean c̄ = 0.1.
-    Σ c + ½ c̄ = 0.45, 0.25, −0.15 and, of client 7 who was never there, 0.05: only client 2 has led uphill."""
+LIARS = values(*[0.4] * 12, *[-0.2] * 8)  # clients 0 to 11 follow the labels, 12 to 19 contradict them
+
+
+def test_who_contradicts_by_hand() -> None:
+    """Then 0.8 of client 12: means 0.4, 0.3 and −0.2 are two camps, and client 12 is in the upper one.  Client 20, who
+    was never there, is in none."""
     past = Mistrust()
-    past.agree([0, 1, 2], values(0.4, -0.1, -0.2))
-    past.agree([1], values(0.3))
-    assert past.of([0, 1, 2, 7]).tolist() == [0, 0, 1, 0]
-    assert past.trusted([0, 1, 2]).tolist() == [0.5, 0.5, 0]
+    past.learn(range(20), LIARS)
+    assert past.contradict([11, 12]).tolist() == [False, True]
+    past.learn([12], values(0.8))
+    assert past.of([0, 11, 12, 13, 19, 20]).tolist() == [0, 0, 0, 1, 1, 0]
+    assert past.trusted([0, 11, 13]).tolist() == [0.5, 0.5, 0]
 
 
-def test_where_everybody_leads_uphill_nobody_is_to_blame() -> None:
+def test_rounds_count_by_their_size_by_hand() -> None:
+    """Clients 0 to 11 have 0.4 in a round of size 1, the others −0.2.  Client 0 then has −0.05 in eight rounds of size
+    0.1: t = (0.4 − 8 · 0.005)/(1 + 8 · 0.01) = 0.333 is near 0.4, while its mean would be 0, nearer to −0.2.  Client 19
+    has 0.1 in them, and t = (−0.2 + 0.08)/1.08 = −0.111; its mean would be 0.067."""
     past = Mistrust()
-    past.agree([0, 1], values(-0.4, 0.0))
-    assert past.of([0, 1]).tolist() == [0, 0]
+    past.learn(range(20), LIARS)
+    for _ in range(8):
+        past.learn([0, 19], values(-0.05, 0.1), size=0.1)
+    assert past._held[0].says / past._held[0].size == pytest.approx(1 / 3)
+    assert past._held[19].says / past._held[19].size == pytest.approx(-1 / 9)
+    assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
 
 
-def test_who_contradicts_the_labels_by_hand() -> None:
-    """Knowledge 0.4 of clients 0 to 3 and −0.2 of 4 to 7, then 0.8 of client 4: means 0.4, 0.3 and −0.2 are two camps,
-    and client 4 is in the upper one.  Client 9, who was never there, is in none."""
+def test_a_round_without_size_says_nothing() -> None:
     past = Mistrust()
-    past.learn(range(8), values(0.4, 0.4, 0.4, 0.4, -0.2, -0.2, -0.2, -0.2))
-    assert past.contradict([3, 4]).tolist() == [False, True]
-    past.learn([4], values(0.8))
-    assert past.of([0, 3, 4, 5, 7, 9]).tolist() == [0, 0, 0, 1, 1, 0]
-    assert past.trusted([0, 3, 5]).tolist() == [0.5, 0.5, 0]
+    past.learn(range(20), values(*[0.0] * 20), size=0.0)
+    assert not past.of(range(20)).any()
 
 
 def test_camps_are_of_means_not_of_sums() -> None:
-    """Client 0 was there four times and knew 0.1 each time; the others 0.4 or −0.1 once: it is nearer to the liars."""
+    """Client 0 was there four times with 0.1 each time; the others with 0.4 or 0 once: it is nearer to the liars."""
     past = Mistrust()
-    past.learn(range(8), values(0.1, 0.4, 0.4, 0.4, 0.4, 0.0, 0.0, 0.0))
+    past.learn(range(20), values(0.1, *[0.4] * 11, *[0.0] * 8))
     for _ in range(3):
         past.learn([0], values(0.1))
-    assert past.contradict(range(8)).tolist() == [True, False, False, False, False, True, True, True]
+    assert past.contradict(range(20)).tolist() == [True] + [False] * 11 + [True] * 8
+
+
+@pytest.mark.parametrize("spread", ["normal", "even"])
+def test_who_leads_uphill_in_one_group_does_not_contradict(spread: str) -> None:
+    """Clients of one class each lead uphill as often as down: half of these do, and there are no camps."""
+    places = (torch.arange(80, dtype=torch.float64) + 0.5) / 80
+    past = Mistrust()
+    past.learn(range(80), torch.special.ndtri(places) / 20 if spread == "normal" else places / 5 - 0.1)
+    assert not past.contradict(range(80)).any()
 
 
 def test_where_everybody_contradicts_nobody_is_to_blame() -> None:
     past = Mistrust()
-    past.learn(range(8), values(-0.4, -0.4, -0.4, -0.4, 0.0, 0.0, 0.0, 0.0))
-    assert not past.of(range(8)).any()
-
-
-def test_a_memory_of_cosines_survives_a_resume() -> None:
-    past, again = Mistrust(), Mistrust()
-    past.agree([0, 3], values(0.4, -0.1))
-    again.load_state_dict(past.state_dict())
-    assert again == past
-    assert again.contradict([0, 3, 4]).tolist() == [False, True, False]
+    past.learn(range(20), LIARS - 0.4)
+    assert not past.of(range(20)).any()
 
 
 def test_both_kinds_of_evidence_survive_a_resume() -> None:
     past, again = Mistrust(), Mistrust()
-    past.learn(range(8), values(0.4, 0.4, 0.4, 0.4, -0.2, -0.2, -0.2, -0.2))
+    past.learn(range(20), LIARS, size=0.3)
     past.observe([0, 2], values(0.5, 0.1))
     again.load_state_dict(past.state_dict())
     assert again == past
-    assert again.contradict([3, 4]).tolist() == [False, True]
-    assert again.of([0, 2, 4, 9]).tolist() == past.of([0, 2, 4, 9]).tolist()
+    assert again.contradict([11, 12]).tolist() == [False, True]
+    assert again.of([0, 2, 12, 20]).tolist() == past.of([0, 2, 12, 20]).tolist()
 
 
 def test_a_memory_that_is_read_again_says_the_same_to_the_bit() -> None:
@@ -114,7 +122,7 @@ def test_a_memory_that_is_read_again_says_the_same_to_the_bit() -> None:
 
 def test_a_memory_of_another_kind_is_refused() -> None:
     with pytest.raises(UserError, match="start anew"):
-        Mistrust().load_state_dict({"ids": [0], "held": torch.zeros(1, 4, dtype=torch.float64)})
+        Mistrust().load_state_dict({"ids": [0], "known": torch.zeros(1, 5, dtype=torch.float64)})
 
 
 @pytest.mark.parametrize("x", [values(0, -1), values(-2, -3), values(float("nan"), 1), values(float("inf"), 1)])
@@ -186,7 +194,9 @@ def test_clients_that_overflow_do_not_make_the_round_count_twice() -> None:
     rows = torch.cat([problem.around(1, 1, -1), torch.full((4, len(problem.good)), 3e38)])
     assert rule(problem.updates(rows), problem.server()).events
     assert rule.state_dict()["ids"] == [0, 1, 2]
-    assert rule.state_dict()["known"][:, 4].tolist() == [1, 1, 1]
+    once = SmartFL(init="fedavg")
+    once(problem.updates(problem.around(1, 1, -1)), problem.server())
+    torch.testing.assert_close(rule.state_dict()["past"][:, 3], once.state_dict()["past"][:, 3])
 
 
 def test_a_round_in_which_everybody_overflows_is_not_remembered() -> None:
@@ -198,7 +208,7 @@ def test_a_round_in_which_everybody_overflows_is_not_remembered() -> None:
 
 
 def test_knowledge_is_of_what_changed_since_the_global_model_on_balanced_samples() -> None:
-    problem, rule, n = Problem(), SmartFL(server_epochs=1), 3
+    problem, rule = Problem(), SmartFL(server_epochs=1)
     problem.model.linear_in_parameters = True
     origin = 0.2 * problem.good
     updates = problem.updates(origin + problem.around(1, 1, -1), origin=origin)
@@ -207,15 +217,28 @@ def test_knowledge_is_of_what_changed_since_the_global_model_on_balanced_samples
     assert labels is not None
     opinions = client_logits(updates, problem.model, problem.proxy.inputs)
     before = model_logits(updates, problem.model, origin, problem.proxy.inputs)
-    known = rule.state_dict()["known"]
+    past = rule.state_dict()["past"]
     expected = knowledge(opinions, before, labels, class_balance(labels, 3))
-    torch.testing.assert_close(known[:, 3], expected)
+    torch.testing.assert_close(past[:, 2], expected)
+    assert past[:, 3].tolist() == [1] * 3  # every round counts the same
     assert not torch.allclose(knowledge(opinions, before, labels, torch.ones(len(labels))), expected)
-    assert known[:, 2].tolist() == [0] * n  # no cosines
     assert expected[2] < 0 < expected[0]
 
 
-def test_a_camp_of_a_linear_model_is_told_by_knowledge_and_not_by_cosines() -> None:
+def test_cosines_of_a_net_count_by_the_size_of_the_round() -> None:
+    """m is their root mean square, so that over one round Σ m² = m² and Σ m c / Σ m² = c / m."""
+    problem, rule = Problem(), SmartFL(server_epochs=1)
+    origin = 0.2 * problem.good
+    updates = problem.updates(origin + problem.around(1, 1, -1), origin=origin)
+    rule(updates, problem.server())
+    hull = Hull(updates, problem.model, problem.proxy.inputs)
+    cosines = agreement(hull, updates, rule._loss(hull, problem.proxy))
+    past = rule.state_dict()["past"]
+    torch.testing.assert_close(past[:, 2] / past[:, 3].sqrt(), cosines)
+    torch.testing.assert_close(past[:, 3], cosines.square().mean().expand(3))
+
+
+def test_a_camp_of_a_linear_model_is_told_by_knowledge() -> None:
     """Four of eight lead the other way: against each of them is held all that can be."""
     problem, rule = Problem(), SmartFL(server_epochs=50)
     problem.model.linear_in_parameters = True

@@ -12,13 +12,14 @@ STEPS = 100
 NARROWEST = 1e-3  # a camp's variance in that of all; without a limit two equal numbers would be a camp
 
 
-def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tensor:
+def lower_camp(x: Tensor, nowhere: float = 0.25, apart: float = 0.0, smallest: float = 0.1) -> Tensor:
     """(n,) bool: who of ``x`` (n,) is in the lower of two camps; nobody if there is but one.
 
     Two normal distributions of one variance are fitted to x by expectation maximisation (from several starts, best
     likelihood), and one.  There are two camps if two explain x better than chance lets them, by Akaike's criterion with
     Hurvich and Tsai's (1989) correction for few numbers (up to five cannot be told apart); if the upper one is above 0;
-    and if the lower one gets next to nowhere: its mean is at most ``nowhere`` of the upper one's.
+    and if the lower one gets next to nowhere: its mean is at most ``nowhere`` of the upper one's.  Their means must be
+    ``apart`` standard deviations from each other: one group that is spread evenly passes for two that are 3 apart.
 
     A few that lie far outside would be a camp for themselves and hide the others, so both camps hold a ``smallest``
     part of all, and x is first cut off at half the width of the middle 1 − 2 ``smallest`` of all below and above it.
@@ -52,10 +53,11 @@ def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tenso
     best = int(likelihood.argmax())
     gain = 2 * (float(likelihood[best]) + n / 2)  # one camp: variance 1, Σ z²/2 = n/2
     lower, upper = (float(x.mean() + spread * m[best]) for m in (low, high))
-    apart = gain > _akaike(4, n) - _akaike(2, n)
+    better = gain > _akaike(4, n) - _akaike(2, n)
+    distant = float((high - low)[best] / variance[best].sqrt()) >= apart
     camp = g[best] > 0.5
     enough = smallest * n <= int(camp.sum()) <= (1 - smallest) * n
-    return camp if apart and enough and upper > 0 and lower <= nowhere * upper else nobody
+    return camp if better and distant and enough and upper > 0 and lower <= nowhere * upper else nobody
 
 
 def _akaike(parameters: int, n: int) -> float:

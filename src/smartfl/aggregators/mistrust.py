@@ -15,17 +15,17 @@ from smartfl.aggregators.camps import lower_camp
 from smartfl.errors import UserError
 
 PRIOR = 0.5  # rounds' worth of evidence that a client is like all others
+APART = 3.5  # standard deviations between camps of clients; a single group that is spread evenly looks like two 3 apart
 
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of a client: Σ marks, Σ of what their rounds count, Σ cosines or Σ knowledge, number of rounds."""
+    """What is known of a client: Σ marks, Σ of what their rounds count, Σ m·c and Σ m² of rounds of size m."""
 
     marks: float = 0.0
     counts: float = 0.0
-    cosines: float = 0.0
-    knowledge: float = 0.0
-    rounds: float = 0.0
+    says: float = 0.0
+    size: float = 0.0
 
 
 @dataclass
@@ -43,17 +43,21 @@ class Mistrust:
     So e lies in [0, 1], a newcomer is like the others, and rounds that tell clients apart by less than the price (the
     samples are fitted, M ≪ 1) change little of what is known.
 
-    *Contradiction*, for which e_i = 1.  Attackers of one mind who are the majority get no marks, because where they all
-    lead costs next to nothing once the rest has left; but what they say is against the labels.  Of models whose logits
-    are linear in their parameters that is told by ``learn``: k_i says how far a client's update follows the labels
-    (``knowledge``), and if the means of k over their rounds put all clients seen into two camps, of which the lower one
-    gets next to nowhere (``lower_camp``), its members contradict.  Of nets by ``agree``: with c_i the cosine of a
-    client's update and the server's way down at w^t, and c̄ the mean of Σ c / rounds over all clients seen, whoever has
-    Σ c_i + ½ c̄ ≤ 0  has led uphill on the whole.  If that is everybody, it says nothing about anyone.
+    *Contradiction* (``learn``), for which e_i = 1.  Attackers of one mind who are the majority get no marks, because
+    where they all lead costs next to nothing once the rest has left; but what they say is against the labels.  c_i says
+    how far a client's update follows them: its cosine with the server's way down (``agreement``), or its ``knowledge``.
+    As a model fits the samples all c shrink, so that a client's mean depends on the rounds that it was in.  What is
+    compared is the slope by which its c follow the size m of the rounds,
+
+        t_i = Σ m c_i / Σ m²        over the rounds of client i
+
+    (the mean of c, if all rounds have the same size).  If the t of all clients seen fall into two camps, of which the
+    lower one gets next to nowhere (``lower_camp``), its members contradict.  Honest clients of one class lead uphill as
+    often as down, but they are one group; so a sign alone says nothing.
     """
 
     _held: dict[int, Past] = field(default_factory=dict, init=False)
-    _camp: frozenset[int] = field(default=frozenset(), init=False)  # who contradicts by knowledge; follows from _held
+    _camp: frozenset[int] = field(default=frozenset(), init=False)  # who contradicts; follows from _held
 
     def of(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 e_i for the clients ``ids``; 0 for all while nothing is known of anyone."""
@@ -63,11 +67,8 @@ class Mistrust:
         return torch.where(self.contradict(ids), 1.0, torch.tensor(marked, dtype=torch.float64))
 
     def contradict(self, ids: Sequence[int]) -> Tensor:
-        """(n,) bool: who of the clients ``ids`` contradicts the labels, or has led uphill on the whole."""
-        if not any(k.cosines > 0 for k in self._held.values()):
-            return torch.tensor([i in self._camp for i in ids])
-        usual = PRIOR * _mean([k.cosines / k.rounds for k in self._held.values() if k.rounds > 0])
-        return torch.tensor([self._held.get(i, Past()).cosines + usual <= 0 for i in ids])
+        """(n,) bool: who of the clients ``ids`` contradicts the labels."""
+        return torch.tensor([i in self._camp for i in ids])
 
     def trusted(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 weights ∝ 1 − e_i of the clients ``ids``: equal ones while nothing is known of anyone."""
@@ -83,34 +84,27 @@ class Mistrust:
             known = self._held.get(i, Past())
             self._held[i] = replace(known, marks=known.marks + mark, counts=known.counts + min(1.0, most))
 
-    def agree(self, ids: Sequence[int], cosines: Tensor) -> None:
-        """Take up how a round began: the ``cosines`` (n,) of the updates of the clients ``ids`` with the way down."""
-        for i, cosine in zip(ids, cosines.tolist(), strict=True):
+    def learn(self, ids: Sequence[int], c: Tensor, size: float = 1.0) -> None:
+        """Take up how a round of this size began: ``c`` (n,) of the clients ``ids``."""
+        for i, value in zip(ids, c.tolist(), strict=True):
             known = self._held.get(i, Past())
-            self._held[i] = replace(known, cosines=known.cosines + cosine, rounds=known.rounds + 1)
-
-    def learn(self, ids: Sequence[int], knowledge: Tensor) -> None:
-        """The same by the ``knowledge`` (n,) of the clients ``ids``; a memory is of the one or of the other."""
-        for i, k in zip(ids, knowledge.tolist(), strict=True):
-            known = self._held.get(i, Past())
-            self._held[i] = replace(known, knowledge=known.knowledge + k, rounds=known.rounds + 1)
+            self._held[i] = replace(known, says=known.says + size * value, size=known.size + size**2)
         self._divide()
 
     def _divide(self) -> None:
-        seen = [i for i in sorted(self._held) if self._held[i].rounds > 0]
-        means = [self._held[i].knowledge / self._held[i].rounds for i in seen]
-        lower = lower_camp(torch.tensor(means, dtype=torch.float64)).tolist()
-        self._camp = frozenset(itertools.compress(seen, lower))
+        seen = {i: self._held[i] for i in sorted(self._held) if self._held[i].size > 0}
+        slopes = torch.tensor([past.says / past.size for past in seen.values()], dtype=torch.float64)
+        self._camp = frozenset(itertools.compress(seen, lower_camp(slopes, apart=APART).tolist()))
 
     def state_dict(self) -> dict[str, Any]:
         ids = sorted(self._held)
-        rows = [(k.marks, k.counts, k.cosines, k.knowledge, k.rounds) for k in map(self._held.__getitem__, ids)]
-        return {"ids": ids, "known": torch.tensor(rows, dtype=torch.float64)} if ids else {}
+        rows = [(k.marks, k.counts, k.says, k.size) for k in map(self._held.__getitem__, ids)]
+        return {"ids": ids, "past": torch.tensor(rows, dtype=torch.float64)} if ids else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if "held" in state:
+        if state and "past" not in state:
             raise UserError("this checkpoint's memory is of an older kind and cannot be continued: start anew")
-        pairs = zip(state["ids"], state["known"].tolist(), strict=True) if state else ()
+        pairs = zip(state["ids"], state["past"].tolist(), strict=True) if state else ()
         self._held = {i: Past(*row) for i, row in pairs}
         self._divide()
 

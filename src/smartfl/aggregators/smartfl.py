@@ -60,9 +60,9 @@ class SmartFL(Aggregator):
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
     ``mistrust`` = κ is how much memory counts: weight on client i, in any layer, costs κ λ e_i more, where e_i in
-    [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it has led uphill on the whole (4 κ λ s if
-    it is in a camp that contradicts the labels, which is told where logits are linear in the parameters); ids must mean
-    the same client in every round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless
+    [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it is in a camp that contradicts the labels
+    (4 κ λ s where logits are linear in the parameters, which tell it better); ids must mean the same client in every
+    round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless
     told.  With a memory, an instance belongs to one federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
@@ -189,11 +189,11 @@ class SmartFL(Aggregator):
     def _take_up(self, hull: Hull, ids: Sequence[int], cosines: Tensor, loss: CalibratedLoss) -> None:
         """What the round says of its clients before the search; ``loss`` has last seen the logits of w^t.
 
-        Where logits are linear in the parameters every client's own are there already.  Those of nets cost a pass each,
-        and what they say drifts from round to round, so that clients' means do not compare (docs/method.md).
+        Where logits are linear in the parameters every client's own are there already; those of nets cost a pass each.
+        Cosines shrink as the samples are fitted, so that a round counts by how large its cosines are.
         """
         if hull.vertices is None:
-            self._past.agree(ids, cosines)
+            self._past.learn(ids, cosines, float(cosines.square().mean().sqrt()))
         else:
             self._past.learn(ids, knowledge(hull.vertices, loss.latest, loss.labels, loss.weights))
 
