@@ -6,9 +6,9 @@
 ``run`` trains with SmartFL in every setting below and appends a line per round: for each client of the round its
 knowledge k (smartfl.aggregators.knowledge, on all samples) and the cosine c of its update with the server's way down.
 ``table`` says, after the last round, how many honest clients and how many attackers seen so far are held to contradict
-by two camps of mean k, which is SmartFL's rule for linear models, by Σ c + ½ c̄ ≤ 0, which is its rule for nets, and by
-camps of mean k without drift, which is no rule yet: the mean of every round's k is taken out, and the last one's put
-back.  Settings that are on record are not run again.
+by SmartFL's rule, which is camps of k for linear models and of c, by the size of the rounds, for nets; by signs, that
+is Σ c + ½ c̄ ≤ 0, which was its rule for nets; and by camps of k whatever the model.  Settings that are on record are
+not run again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from torch import Tensor
 
 from smartfl.aggregators.agreement import agreement
 from smartfl.aggregators.calibration import CalibratedLoss
-from smartfl.aggregators.camps import lower_camp
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
+from smartfl.aggregators.mistrust import Mistrust, size_of
 from smartfl.experiment.schema import Experiment
 from smartfl.runs.environment import revision
 from smartfl.simulation import Simulation
@@ -52,10 +52,17 @@ SETTINGS: dict[str, tuple[dict[str, Any], float, str, float, int]] = {  # base, 
     "MNIST, omniscient 0.7": (MNIST, 0.01, "omniscient", 0.7, 10),
     "MNIST, Fang 0.7": (MNIST, 0.01, "fang_median", 0.7, 10),
     "CIFAR-10, none": (CIFAR, 0.01, "", 0, 8),
+    "MNIST, none, alpha 1": (MNIST, 1.0, "", 0, 15),
+    "MNIST, flip 0.7, alpha 1": (MNIST, 1.0, "label_flip", 0.7, 15),
+    "MNIST, omniscient 0.4, alpha 1": (MNIST, 1.0, "omniscient", 0.4, 15),
+    "MNIST, Fang 0.7, alpha 1": (MNIST, 1.0, "fang_median", 0.7, 15),
+    "CIFAR-10, none, alpha 1": (CIFAR, 1.0, "", 0, 8),
+    "CIFAR-10, flip 0.4, alpha 1": (CIFAR, 1.0, "label_flip", 0.4, 8),
+    "CIFAR-10, omniscient 0.7, alpha 1": (CIFAR, 1.0, "omniscient", 0.7, 8),
 }
 
 
-RULES = ("camps", "cosines", "camps without drift")
+RULES = ("camps", "signs", "camps of k")
 
 
 def experiment(name: str) -> Experiment:
@@ -125,31 +132,31 @@ def uphill(cosines: list[list[float]]) -> list[bool]:
 
 def held(rounds: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     """Of honest clients and of attackers, by every rule: how many are held to contradict, and of how many."""
-    known, drift, cosines = (defaultdict[int, list[float]](list) for _ in range(3))
+    by_rule, by_knowledge, cosines = Mistrust(), Mistrust(), defaultdict[int, list[float]](list)
     malicious: set[int] = set()
+    linear = rounds[0]["setting"].startswith("text")
     for line in rounds:
         malicious.update(line["malicious"])
-        level = fmean(line["knowledge"])
-        for i, k, c in zip(line["ids"], line["knowledge"], line["cosines"], strict=True):
-            known[i].append(k)
-            drift[i].append(k - level)
-            cosines[i].append(c)
+        k, c = (torch.tensor(line[name], dtype=torch.float64) for name in ("knowledge", "cosines"))
+        by_knowledge.learn(line["ids"], k)
+        if linear:
+            by_rule.learn(line["ids"], k)
+        else:
+            by_rule.learn(line["ids"], c, size_of(c))
+        for i, cosine in zip(line["ids"], line["cosines"], strict=True):
+            cosines[i].append(cosine)
+    seen = list(cosines)
     rules = {
-        "camps": _lower([fmean(k) for k in known.values()]),
-        "cosines": uphill(list(cosines.values())),
-        "camps without drift": _lower([level + fmean(k) for k in drift.values()]),
+        "camps": by_rule.contradict(seen).tolist(),
+        "signs": uphill(list(cosines.values())),
+        "camps of k": by_knowledge.contradict(seen).tolist(),
     }
-    sides = {"honest": [i not in malicious for i in known], "attackers": [i in malicious for i in known]}
+    sides = {"honest": [i not in malicious for i in seen], "attackers": [i in malicious for i in seen]}
     return {
         f"{side} by {rule}": (sum(a and b for a, b in zip(found, members, strict=True)), sum(members))
         for rule, found in rules.items()
         for side, members in sides.items()
     }
-
-
-def _lower(means: list[float]) -> list[bool]:
-    found: list[bool] = lower_camp(torch.tensor(means, dtype=torch.float64)).tolist()
-    return found
 
 
 def table(lines: list[dict[str, Any]]) -> str:

@@ -16,10 +16,10 @@ def test_uphill_by_hand(camps):
     assert camps.uphill([[-0.4], [0.0]]) == [False, False]
 
 
-def test_both_rules_of_the_same_rounds(camps):
-    """Attackers 4 to 7 lead downhill a tenth as far as the others: a camp apart, and none of them uphill."""
+def test_all_rules_of_the_same_rounds(camps):
+    """Of text attackers 4 to 7 lead downhill a tenth as far as the others: a camp apart, and none of them uphill."""
     line = {
-        "setting": "flips",
+        "setting": "text, flips",
         "round": 1,
         "ids": list(range(8)),
         "malicious": [4, 5, 6, 7],
@@ -29,12 +29,13 @@ def test_both_rules_of_the_same_rounds(camps):
     assert camps.held([line, line]) == {
         "honest by camps": (0, 4),
         "attackers by camps": (4, 4),
-        "honest by cosines": (1, 4),
-        "attackers by cosines": (0, 4),
-        "honest by camps without drift": (0, 4),
-        "attackers by camps without drift": (4, 4),
+        "honest by signs": (1, 4),
+        "attackers by signs": (0, 4),
+        "honest by camps of k": (0, 4),
+        "attackers by camps of k": (4, 4),
     }
-    assert camps.table([line]).splitlines()[2] == "| flips | 1 | 0 of 4 | 4 of 4 | 1 of 4 | 0 of 4 | 0 of 4 | 4 of 4 |"
+    row = "| text, flips | 1 | 0 of 4 | 4 of 4 | 1 of 4 | 0 of 4 | 0 of 4 | 4 of 4 |"
+    assert camps.table([line]).splitlines()[2] == row
 
 
 def test_settings_are_experiments(camps):
@@ -43,17 +44,19 @@ def test_settings_are_experiments(camps):
 
 
 def test_drift_is_no_camp(camps):
-    """Four clients of one round know 0.3, four of another 0.02: two camps, unless each round's mean is taken out."""
-    noise = [0.001, -0.001, 0.002, -0.002]
+    """Of a net four clients of one round have cosines of 0.3, four of another of 0.02: one camp, as rounds have sizes.
+    Knowledge is taken as it is, and there they are two."""
+    noise = [0.99, 1.01, 1.02, 0.98]
     first, second = (
         {
+            "setting": "net",
             "ids": [4 * r + i for i in range(4)],
             "malicious": [],
-            "knowledge": [k + e for e in noise],
-            "cosines": [0.1] * 4,
+            "knowledge": [k * e for e in noise],
+            "cosines": [k * e for e in noise],
         }
         for r, k in ((0, 0.3), (1, 0.02))
     )
     counts = camps.held([first, second])
-    assert counts["honest by camps"] == (4, 8)
-    assert counts["honest by camps without drift"] == (0, 8)
+    assert counts["honest by camps"] == (0, 8)
+    assert counts["honest by camps of k"] == (4, 8)

@@ -109,6 +109,11 @@ class Mistrust:
         self._divide()
 
 
+def size_of(cosines: Tensor) -> float:
+    """The size m of a round whose clients have ``cosines`` (n,): their root mean square."""
+    return float(cosines.square().mean().sqrt())
+
+
 def _mean(values: list[float]) -> float:
     """Exact, and so the same in any order: a memory that was saved and read again has another one."""
     return math.fsum(values) / len(values) if values else 0.0

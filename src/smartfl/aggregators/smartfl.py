@@ -17,7 +17,7 @@ from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
-from smartfl.aggregators.mistrust import Mistrust
+from smartfl.aggregators.mistrust import Mistrust, size_of
 from smartfl.aggregators.proxy import (
     client_logits,
     finite_clients,
@@ -193,7 +193,7 @@ class SmartFL(Aggregator):
         Cosines shrink as the samples are fitted, so that a round counts by how large its cosines are.
         """
         if hull.vertices is None:
-            self._past.learn(ids, cosines, float(cosines.square().mean().sqrt()))
+            self._past.learn(ids, cosines, size_of(cosines))
         else:
             self._past.learn(ids, knowledge(hull.vertices, loss.latest, loss.labels, loss.weights))
 
