@@ -1,0 +1,47 @@
+"""benchmarks/doc_tables.py: what the docs show is what the records say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tables(script):
+    return script("doc_tables")
+
+
+def test_every_marked_table_is_what_the_records_say(tables):
+    for name in tables.DOCS:
+        page = (ROOT / name).read_text()
+        assert tables.renewed(page) == page, f"{name}: run benchmarks/doc_tables.py"
+
+
+def test_no_table_of_a_study_goes_unread(tables):
+    """A comment that the pattern does not match would never be checked."""
+    for name in tables.DOCS:
+        page = (ROOT / name).read_text()
+        assert page.count("<!-- table ") == len(tables.MARKED.findall(page)), name
+
+
+def test_a_number_that_is_not_on_record_is_replaced(tables):
+    page = (ROOT / "docs/evidence.md").read_text()
+    first = tables.MARKED.search(page)
+    spoilt = page[: first.start("table")] + first["table"].replace("| 0.3 |", "| 0.4 |") + page[first.end("table") :]
+    assert spoilt != page
+    assert tables.renewed(spoilt) == page
+
+
+def test_a_table_by_hand(tables):
+    """Two rules of one column; the better one is bold, and its weight on attackers stands below it."""
+    text = """studies/method-digits.toml --only smartfl,uniform --where data.alpha=0.01 --where "attack=flip 0.4"
+        --results results/method-digits --corner here --label "uniform=all alike" --short flip=F --weight smartfl"""
+    head, line, smartfl, weight, uniform = tables.render(text).splitlines()
+    assert (head, line) == ("| here | F 0.4 |", "|---|---:|")
+    assert smartfl.startswith("| SmartFL | **8")
+    assert weight.startswith("| *its weight on attackers, %* | ")
+    assert uniform.startswith("| all alike | ")
+    assert "**" not in uniform
