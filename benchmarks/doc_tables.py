@@ -25,6 +25,7 @@ import sys
 from pathlib import Path
 
 from smartfl.experiment.presets import read_study
+from smartfl.reproduce.by_round import by_round
 from smartfl.reproduce.commands import Request, select
 from smartfl.reproduce.table import Comparison, Entry, compare
 
@@ -40,6 +41,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--corner", default="")
     parser.add_argument("--metric")
+    parser.add_argument("--at", default="")
     parser.add_argument("--only")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--rounds", type=int)
@@ -55,7 +57,8 @@ def render(text: str) -> str:
     study = read_study(str(ROOT / asked.name) if asked.name.endswith(".toml") else asked.name)
     selection = select(study, asked.only, asked.where, asked.seeds, asked.rounds, asked.set, None)
     plan = Request(study, selection, ROOT / "no runs", (ROOT / asked.results,)).plan()
-    found, weights = compare(plan, asked.metric), compare(plan, "mass")
+    rounds = [int(number) for number in asked.at.split(",") if number]
+    found, weights = by_round(plan, rounds) if rounds else compare(plan, asked.metric), compare(plan, "mass")
     labels = dict(label.split("=", 1) for label in asked.label)
     shared = sum(len({column[k].label for column in found.columns}) == 1 for k in range(len(found.axes) - 1))
     heads = [found.header(k, shared) for k in range(len(found.columns))]

@@ -77,17 +77,13 @@ def test_the_lower_camp_gets_next_to_nowhere(lower: float, found: bool):
     assert bool(lower_camp(around((lower, 40), (0.3, 40), spread=0.01)).any()) == found
 
 
-@pytest.mark.parametrize(("apart", "found"), [(5.9, True), (6.1, False)])
-def test_camps_lie_apart(apart: float, found: bool):
-    """Means 0 and 6 in standard deviations of a camp, whose members lie at ±1 of them."""
-    x = torch.tensor([-1.0, 1.0] * 20 + [5.0, 7.0] * 20, dtype=torch.float64)
-    assert bool(lower_camp(x, apart=apart).any()) is found
+def test_one_group_spread_evenly_is_one():
+    assert not lower_camp(torch.linspace(-1, 1, 80, dtype=torch.float64) + 0.3).any()
 
 
-def test_one_group_spread_evenly_is_not_two_that_are_apart():
-    x = torch.linspace(-1, 1, 80, dtype=torch.float64) + 0.3
-    assert lower_camp(x).any()
-    assert not lower_camp(x, apart=3.5).any()
+@pytest.mark.parametrize("n", [7, 8, 9, 12])
+def test_one_who_knows_far_more_than_the_others_is_no_camp(n: int):
+    assert not lower_camp(values(0.6, *(0.12 + 0.005 * k for k in range(n - 1)))).any()
 
 
 def test_order_and_scale_do_not_matter():

@@ -9,7 +9,7 @@ from smartfl.aggregators.agreement import agreement
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
-from smartfl.aggregators.mistrust import Mistrust
+from smartfl.aggregators.mistrust import Mistrust, size_of
 from smartfl.aggregators.proxy import client_logits, model_logits
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
@@ -41,6 +41,7 @@ def test_trust_is_what_mistrust_leaves() -> None:
     assert past.trusted([0, 1, 2]).tolist() == pytest.approx([0.084630, 0.463035, 0.452335], abs=1e-6)
 
 
+NORMAL = torch.special.ndtri((torch.arange(20, dtype=torch.float64) + 0.5) / 20)  # twenty numbers of variance 1
 LIARS = values(*[0.4] * 12, *[-0.2] * 8)  # clients 0 to 11 follow the labels, 12 to 19 contradict them
 
 
@@ -63,15 +64,35 @@ def test_rounds_count_by_their_size_by_hand() -> None:
     past.learn(range(20), LIARS)
     for _ in range(8):
         past.learn([0, 19], values(-0.05, 0.1), size=0.1)
-    assert past._held[0].says / past._held[0].size == pytest.approx(1 / 3)
-    assert past._held[19].says / past._held[19].size == pytest.approx(-1 / 9)
+    assert past._held[0].along / past._held[0].squares == pytest.approx(1 / 3)
+    assert past._held[19].along / past._held[19].squares == pytest.approx(-1 / 9)
     assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
 
 
 def test_a_round_without_size_says_nothing() -> None:
+    """Clients 20 to 22, who were in no other, are in no camp."""
     past = Mistrust()
-    past.learn(range(20), values(*[0.0] * 20), size=0.0)
-    assert not past.of(range(20)).any()
+    past.learn(range(20), LIARS)
+    past.learn(range(23), values(*[0.0] * 23), size=0.0)
+    assert past.contradict(range(23)).tolist() == [False] * 12 + [True] * 8 + [False] * 3
+
+
+def test_how_far_apart_camps_must_be() -> None:
+    """Of forty 3.5 (1 + 5/40) = 3.94 standard deviations: 4.2 are enough, 3.8 are not."""
+    for distance, contradict in ((4.2, 20), (3.8, 0)):
+        past = Mistrust()
+        past.learn(range(40), torch.cat([NORMAL - 1, NORMAL - 1 + distance]))
+        assert int(past.contradict(range(40)).sum()) == contradict, distance
+
+
+def test_a_few_with_large_cosines_do_not_decide_how_much_a_round_counts() -> None:
+    """32 of 80 send something excellent once and lie in four rounds: by the root mean square (0.32) the first round
+    would count a hundred times as much as the others, and all others would be the lower camp."""
+    past, honest = Mistrust(), 0.05 * (1 + 0.4 * torch.special.ndtri((torch.arange(48.0) + 0.5) / 48))
+    for liars in (0.5, -0.05, -0.05, -0.05, -0.05):
+        c = torch.cat([honest, torch.full((32,), liars)]).to(torch.float64)
+        past.learn(range(80), c, size_of(c))
+    assert not past.contradict(range(48)).any()
 
 
 def test_camps_are_of_means_not_of_sums() -> None:
@@ -116,6 +137,8 @@ def test_a_memory_that_is_read_again_says_the_same_to_the_bit() -> None:
         for _ in range(5):
             ids = torch.randperm(30, generator=generator)[:12].tolist()
             past.observe(ids, torch.randn(12, generator=generator, dtype=torch.float64))
+            lies = torch.tensor([-1.0 if i % 3 else 1.0 for i in ids], dtype=torch.float64)
+            past.learn(ids, lies + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64), size=0.1)
         again.load_state_dict(past.state_dict())
         assert torch.equal(again.of(range(30)), past.of(range(30)))
 
@@ -226,7 +249,7 @@ def test_knowledge_is_of_what_changed_since_the_global_model_on_balanced_samples
 
 
 def test_cosines_of_a_net_count_by_the_size_of_the_round() -> None:
-    """m is their root mean square, so that over one round Σ m² = m² and Σ m c / Σ m² = c / m."""
+    """m is the median of |c|, so that over one round Σ m² = m² and Σ m c / Σ m² = c / m."""
     problem, rule = Problem(), SmartFL(server_epochs=1)
     origin = 0.2 * problem.good
     updates = problem.updates(origin + problem.around(1, 1, -1), origin=origin)
@@ -235,7 +258,7 @@ def test_cosines_of_a_net_count_by_the_size_of_the_round() -> None:
     cosines = agreement(hull, updates, rule._loss(hull, problem.proxy))
     past = rule.state_dict()["past"]
     torch.testing.assert_close(past[:, 2] / past[:, 3].sqrt(), cosines)
-    torch.testing.assert_close(past[:, 3], cosines.square().mean().expand(3))
+    torch.testing.assert_close(past[:, 3], cosines.abs().median().square().expand(3))
 
 
 def test_a_camp_of_a_linear_model_is_told_by_knowledge() -> None:

@@ -10,19 +10,22 @@ from torch import Tensor
 SPLITS = 9  # starts of the fit: the lowest tenth of the numbers, two tenths, …, against the rest
 STEPS = 100
 NARROWEST = 1e-3  # a camp's variance in that of all; without a limit two equal numbers would be a camp
+APART = 3.5  # standard deviations; many numbers that are spread evenly look like two camps 3 apart
+FEW = 5  # numbers; how far apart single groups look grows as the numbers get fewer, about as 1 + FEW / n
 
 
-def lower_camp(x: Tensor, nowhere: float = 0.25, apart: float = 0.0, smallest: float = 0.1) -> Tensor:
+def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tensor:
     """(n,) bool: who of ``x`` (n,) is in the lower of two camps; nobody if there is but one.
 
     Two normal distributions of one variance are fitted to x by expectation maximisation (from several starts, best
     likelihood), and one.  There are two camps if two explain x better than chance lets them, by Akaike's criterion with
-    Hurvich and Tsai's (1989) correction for few numbers (up to five cannot be told apart); if the upper one is above 0;
-    and if the lower one gets next to nowhere: its mean is at most ``nowhere`` of the upper one's.  Their means must be
-    ``apart`` standard deviations from each other: one group that is spread evenly passes for two that are 3 apart.
+    Hurvich and Tsai's (1989) correction for few numbers (up to six cannot be told apart); if they are 3.5 (1 + 5/n)
+    standard deviations from each other, farther than one group that is spread evenly seems to be from itself; if the
+    upper one is above 0; and if the lower one gets next to nowhere: its mean is at most ``nowhere`` of the upper one's.
 
     A few that lie far outside would be a camp for themselves and hide the others, so both camps hold a ``smallest``
-    part of all, and x is first cut off at half the width of the middle 1 − 2 ``smallest`` of all below and above it.
+    part of all and two at least, and x is first cut off at half the width of the middle 1 − 2 ``smallest`` of all below
+    and above it.
 
     (A fit of our own: scikit-learn's takes a second to import, and from random starts finds one camp twice.)
     """
@@ -54,9 +57,10 @@ def lower_camp(x: Tensor, nowhere: float = 0.25, apart: float = 0.0, smallest: f
     gain = 2 * (float(likelihood[best]) + n / 2)  # one camp: variance 1, Σ z²/2 = n/2
     lower, upper = (float(x.mean() + spread * m[best]) for m in (low, high))
     better = gain > _akaike(4, n) - _akaike(2, n)
-    distant = float((high - low)[best] / variance[best].sqrt()) >= apart
+    distant = float((high - low)[best] / variance[best].sqrt()) >= APART * (1 + FEW / n)
     camp = g[best] > 0.5
-    enough = smallest * n <= int(camp.sum()) <= (1 - smallest) * n
+    least = max(2, smallest * n)
+    enough = least <= int(camp.sum()) <= n - least
     return camp if better and distant and enough and upper > 0 and lower <= nowhere * upper else nobody
 
 

@@ -15,17 +15,16 @@ from smartfl.aggregators.camps import lower_camp
 from smartfl.errors import UserError
 
 PRIOR = 0.5  # rounds' worth of evidence that a client is like all others
-APART = 3.5  # standard deviations between camps of clients; a single group that is spread evenly looks like two 3 apart
 
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of a client: Σ marks, Σ of what their rounds count, Σ m·c and Σ m² of rounds of size m."""
+    """What is known of a client: Σ marks, Σ of what their rounds count, Σ m·c and Σ m² over rounds of size m."""
 
     marks: float = 0.0
     counts: float = 0.0
-    says: float = 0.0
-    size: float = 0.0
+    along: float = 0.0
+    squares: float = 0.0
 
 
 @dataclass
@@ -46,8 +45,9 @@ class Mistrust:
     *Contradiction* (``learn``), for which e_i = 1.  Attackers of one mind who are the majority get no marks, because
     where they all lead costs next to nothing once the rest has left; but what they say is against the labels.  c_i says
     how far a client's update follows them: its cosine with the server's way down (``agreement``), or its ``knowledge``.
-    As a model fits the samples all c shrink, so that a client's mean depends on the rounds that it was in.  What is
-    compared is the slope by which its c follow the size m of the rounds,
+    Where clients are alike, c are large in the first rounds and shrink as the samples are fitted, so that a client's
+    mean depends on the rounds that it was in.  What is compared is the slope by which its c follow the size m of the
+    rounds,
 
         t_i = Σ m c_i / Σ m²        over the rounds of client i
 
@@ -88,17 +88,17 @@ class Mistrust:
         """Take up how a round of this size began: ``c`` (n,) of the clients ``ids``."""
         for i, value in zip(ids, c.tolist(), strict=True):
             known = self._held.get(i, Past())
-            self._held[i] = replace(known, says=known.says + size * value, size=known.size + size**2)
+            self._held[i] = replace(known, along=known.along + size * value, squares=known.squares + size**2)
         self._divide()
 
     def _divide(self) -> None:
-        seen = {i: self._held[i] for i in sorted(self._held) if self._held[i].size > 0}
-        slopes = torch.tensor([past.says / past.size for past in seen.values()], dtype=torch.float64)
-        self._camp = frozenset(itertools.compress(seen, lower_camp(slopes, apart=APART).tolist()))
+        seen = {i: self._held[i] for i in sorted(self._held) if self._held[i].squares > 0}
+        slopes = torch.tensor([past.along / past.squares for past in seen.values()], dtype=torch.float64)
+        self._camp = frozenset(itertools.compress(seen, lower_camp(slopes).tolist()))
 
     def state_dict(self) -> dict[str, Any]:
         ids = sorted(self._held)
-        rows = [(k.marks, k.counts, k.says, k.size) for k in map(self._held.__getitem__, ids)]
+        rows = [(k.marks, k.counts, k.along, k.squares) for k in map(self._held.__getitem__, ids)]
         return {"ids": ids, "past": torch.tensor(rows, dtype=torch.float64)} if ids else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -110,8 +110,11 @@ class Mistrust:
 
 
 def size_of(cosines: Tensor) -> float:
-    """The size m of a round whose clients have ``cosines`` (n,): their root mean square."""
-    return float(cosines.square().mean().sqrt())
+    """The size m of a round whose clients have ``cosines`` (n,): the median of their |c|.
+
+    Not a mean: a few with large cosines would decide how much the round counts for all.
+    """
+    return float(cosines.abs().median())
 
 
 def _mean(values: list[float]) -> float:

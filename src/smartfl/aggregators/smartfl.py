@@ -190,7 +190,7 @@ class SmartFL(Aggregator):
         """What the round says of its clients before the search; ``loss`` has last seen the logits of w^t.
 
         Where logits are linear in the parameters every client's own are there already; those of nets cost a pass each.
-        Cosines shrink as the samples are fitted, so that a round counts by how large its cosines are.
+        Cosines can shrink as the samples are fitted, so a round counts by how large its cosines are.
         """
         if hull.vertices is None:
             self._past.learn(ids, cosines, size_of(cosines))
