@@ -39,7 +39,7 @@ Part = Literal[
     "decay",  # constant step
     "floor",  # plain Adam: small gradients magnified
     "classes",  # classes without samples not discounted
-    "contradiction",  # the memory forgets who led uphill or contradicted the labels
+    "contradiction",  # the memory forgets who contradicted the labels
     "damage",  # … and what a step towards whom would have cost
     "charge",  # who contradicts pays λ, as for damage, and not λs
     "rise",  # weights are drawn back though the loss rises
@@ -47,7 +47,7 @@ Part = Literal[
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
     "hopeless",  # clients that do no better than guessing, at the best scale of their logits, stay out
-    "left out",  # clients that have led uphill on the whole, or contradict the labels, stay out
+    "left out",  # clients that contradict the labels stay out
     "leave one out",  # starts at the clients whose absence from the average raises the loss
     "held out",  # a quarter of the samples is kept back; the weights of the epoch that does best on it are returned
     "region",  # no further than 1 from the FedAvg weights, of at most 2

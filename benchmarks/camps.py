@@ -5,10 +5,10 @@
 
 ``run`` trains with SmartFL in every setting below and appends a line per round: for each client of the round its
 knowledge k (smartfl.aggregators.knowledge, on all samples) and the cosine c of its update with the server's way down.
-``table`` says, after the last round, how many honest clients and how many attackers seen so far are held to contradict
-by SmartFL's rule, which is camps of k for linear models and of c, by the size of the rounds, for nets; by signs, that
-is Σ c + ½ c̄ ≤ 0, which was its rule for nets; and by camps of k whatever the model.  Settings that are on record are
-not run again.
+``table`` says in how many rounds SmartFL's rule (camps of k for linear models, of c by the size of the rounds for nets)
+holds anybody to contradict, and how many honest clients at the most; and how many of the honest clients and of the
+attackers seen by the last round are then held to contradict by it, by signs, that is Σ c + ½ c̄ ≤ 0, which was the rule
+for nets, and by camps of k whatever the model.  Settings that are on record are not run again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -130,10 +131,12 @@ def uphill(cosines: list[list[float]]) -> list[bool]:
     return [sum(c) + usual <= 0 for c in cosines] if any(sum(c) > 0 for c in cosines) else [False] * len(cosines)
 
 
-def held(rounds: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Of honest clients and of attackers, by every rule: how many are held to contradict, and of how many."""
+def held(rounds: list[dict[str, Any]]) -> tuple[list[set[int]], dict[str, tuple[int, int]]]:
+    """Who is held to contradict by SmartFL's rule after every round; and after the last one, of honest clients and of
+    attackers, how many are by every rule, and of how many."""
     by_rule, by_knowledge, cosines = Mistrust(), Mistrust(), defaultdict[int, list[float]](list)
     malicious: set[int] = set()
+    accused: list[set[int]] = []
     linear = rounds[0]["setting"].startswith("text")
     for line in rounds:
         malicious.update(line["malicious"])
@@ -145,14 +148,15 @@ def held(rounds: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
             by_rule.learn(line["ids"], c, size_of(c))
         for i, cosine in zip(line["ids"], line["cosines"], strict=True):
             cosines[i].append(cosine)
-    seen = list(cosines)
+        seen = list(cosines)
+        accused.append(set(compress(seen, by_rule.contradict(seen).tolist())))
     rules = {
         "camps": by_rule.contradict(seen).tolist(),
         "signs": uphill(list(cosines.values())),
         "camps of k": by_knowledge.contradict(seen).tolist(),
     }
     sides = {"honest": [i not in malicious for i in seen], "attackers": [i in malicious for i in seen]}
-    return {
+    return accused, {
         f"{side} by {rule}": (sum(a and b for a, b in zip(found, members, strict=True)), sum(members))
         for rule, found in rules.items()
         for side, members in sides.items()
@@ -164,11 +168,14 @@ def table(lines: list[dict[str, Any]]) -> str:
     for line in lines:
         rounds[line["setting"]].append(line)
     columns = [f"{side} by {rule}" for rule in RULES for side in ("honest", "attackers")]
-    rows = [f"| setting | rounds | {' | '.join(columns)} |", "|---|---:|" + "---:|" * len(columns)]
+    head = f"| setting | rounds | that accuse | most honest | {' | '.join(columns)} |"
+    rows = [head, "|---|---:|---:|---:|" + "---:|" * len(columns)]
     for name, past in rounds.items():
-        counts = held(past)
+        accused, counts = held(past)
+        malicious = {i for line in past for i in line["malicious"]}
         cells = [f"{n} of {of}" if of else "–" for n, of in (counts[column] for column in columns)]
-        rows.append(f"| {name} | {len(past)} | {' | '.join(cells)} |")
+        first = f"{name} | {len(past)} | {sum(map(bool, accused))} | {max(len(a - malicious) for a in accused)}"
+        rows.append(f"| {first} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

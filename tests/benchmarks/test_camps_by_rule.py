@@ -1,4 +1,4 @@
-"""benchmarks/camps.py: who is held to contradict, by two rules."""
+"""benchmarks/camps.py: who is held to contradict, by three rules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_all_rules_of_the_same_rounds(camps):
         "knowledge": [0.30, 0.31, 0.29, 0.30, 0.03, 0.02, 0.03, 0.04],
         "cosines": [0.05, 0.05, 0.05, -0.06, 0.005, 0.005, 0.005, 0.005],
     }
-    assert camps.held([line, line]) == {
+    accused, counts = camps.held([line, line])
+    assert accused == [{4, 5, 6, 7}] * 2
+    assert counts == {
         "honest by camps": (0, 4),
         "attackers by camps": (4, 4),
         "honest by signs": (1, 4),
@@ -34,7 +36,7 @@ def test_all_rules_of_the_same_rounds(camps):
         "honest by camps of k": (0, 4),
         "attackers by camps of k": (4, 4),
     }
-    row = "| text, flips | 1 | 0 of 4 | 4 of 4 | 1 of 4 | 0 of 4 | 0 of 4 | 4 of 4 |"
+    row = "| text, flips | 1 | 1 | 0 | 0 of 4 | 4 of 4 | 1 of 4 | 0 of 4 | 0 of 4 | 4 of 4 |"
     assert camps.table([line]).splitlines()[2] == row
 
 
@@ -57,6 +59,6 @@ def test_drift_is_no_camp(camps):
         }
         for r, k in ((0, 0.3), (1, 0.02))
     )
-    counts = camps.held([first, second])
+    _, counts = camps.held([first, second])
     assert counts["honest by camps"] == (0, 8)
     assert counts["honest by camps of k"] == (4, 8)
