@@ -262,3 +262,14 @@ def test_nine_values_make_rows_of_five_and_four(tmp_path, write_run, study_table
     assert len(set(tops[:9])) == len(set(tops[9:])) == 1
     assert 90 < tops[0] < 100
     assert 50 < tops[-1] < 60
+
+
+def test_a_legend_of_long_names_stays_inside_a_narrow_figure():
+    study = read_study("table1")
+    where = {"dataset": ("CIFAR-10",), "data.alpha": ("0.01",), "client.participation": ("0.4",)}
+    selection = Selection(only=("fedavg", "forgetful", "smartfl"), where=where, seeds=1)
+    figure = figure_of(plan(study, selection, Path("nowhere"), (Path(__file__).parents[2] / "results" / "paper",)))
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= legend.x0
+    assert legend.x1 <= figure.bbox.x1

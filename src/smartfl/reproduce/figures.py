@@ -51,7 +51,8 @@ def figure_of(plan: Plan) -> Any:
     rows = [block[k : k + across] for block in blocks for k in range(0, len(block), across)]
     heights = [2.9 if any(panel.lines for panel in row) else 1.0 for row in rows]
     width = 3.6 * across + 0.4
-    below = 0.2 * ceil(len(plan.methods) / _entries_a_row(width))
+    names = [plan.study.methods[method].label for method in plan.methods]
+    below = 0.2 * ceil(len(names) / _entries_a_row(width, names))
     figure = Figure(figsize=(width, sum(heights) + below + 0.8), layout="constrained")
     grid = figure.subplots(len(rows), across, squeeze=False, height_ratios=heights)
     drawn = []
@@ -155,8 +156,9 @@ def _share(axes: Sequence[Any]) -> None:
         ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 
-def _entries_a_row(width: float) -> int:
-    return max(2, int(width / 1.9))
+def _entries_a_row(width: float, labels: Sequence[str]) -> int:
+    """How many entries of a legend fit into so many inches: a handle, and letters of a thirteenth of an inch."""
+    return max(1, int(width / (0.7 + max(map(len, labels)) / 13)))
 
 
 def _legend(figure: Any, axes: Iterable[Any], plan: Plan, lines: Sequence[Line]) -> None:
@@ -171,7 +173,7 @@ def _legend(figure: Any, axes: Iterable[Any], plan: Plan, lines: Sequence[Line])
     order = [*names.values(), *found]
     labels = sorted(found, key=order.index)
     width = figure.get_figwidth()
-    down = ceil(len(labels) / _entries_a_row(width))
+    down = ceil(len(labels) / _entries_a_row(width, labels))
     legend = figure.legend(
         [found[label] for label in labels], labels, loc="outside lower center", frameon=False, handlelength=3.2,
         ncols=ceil(len(labels) / down), title=fill(footnote(lines, names), int(14 * width)),
