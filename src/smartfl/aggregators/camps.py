@@ -10,27 +10,28 @@ from torch import Tensor
 SPLITS = 9  # starts of the fit: the lowest tenth of the numbers, two tenths, …, against the rest
 STEPS = 100
 NARROWEST = 1e-3  # a camp's variance in that of all; without a limit two equal numbers would be a camp
+NOWHERE = 0.25  # of the upper camp's mean: a lower one that gets no further contradicts
+SMALLEST = 0.1  # of all numbers: what a camp must hold
 APART = 3.5  # standard deviations; many numbers that are spread evenly look like two camps 3 apart
 FEW = 5  # numbers; how far apart single groups look grows as the numbers get fewer, about as 1 + FEW / n
 
 
-def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tensor:
+def lower_camp(x: Tensor) -> Tensor:
     """(n,) bool: who of ``x`` (n,) is in the lower of two camps; nobody if there is but one.
 
     Two normal distributions of one variance are fitted to x by expectation maximisation (from several starts, best
     likelihood), and one.  There are two camps if two explain x better than chance lets them, by Akaike's criterion with
     Hurvich and Tsai's (1989) correction for few numbers (up to six cannot be told apart); if they are 3.5 (1 + 5/n)
     standard deviations from each other, farther than one group that is spread evenly seems to be from itself; if the
-    upper one is above 0; and if the lower one gets next to nowhere: its mean is at most ``nowhere`` of the upper one's.
+    upper one is above 0; and if the lower one gets next to nowhere: its mean is at most a quarter of the upper one's.
 
-    A few that lie far outside would be a camp for themselves and hide the others, so both camps hold a ``smallest``
-    part of all and two at least, and x is first cut off at half the width of the middle 1 − 2 ``smallest`` of all below
-    and above it.
+    A few that lie far outside would be a camp for themselves and hide the others, so both camps hold a tenth of all
+    and two at least, and x is first cut off at half the width of the middle 80 % below and above it.
 
     (A fit of our own: scikit-learn's takes a second to import, and from random starts finds one camp twice.)
     """
     n, nobody = len(x), torch.zeros(len(x), dtype=torch.bool)
-    few, ranked = math.floor(smallest * n), x.sort().values
+    few, ranked = math.floor(SMALLEST * n), x.sort().values
     if n == 0:
         return nobody
     reach = float(ranked[n - 1 - few] - ranked[few]) / 2
@@ -59,9 +60,9 @@ def lower_camp(x: Tensor, nowhere: float = 0.25, smallest: float = 0.1) -> Tenso
     better = gain > _akaike(4, n) - _akaike(2, n)
     distant = float((high - low)[best] / variance[best].sqrt()) >= APART * (1 + FEW / n)
     camp = g[best] > 0.5
-    least = max(2, smallest * n)
+    least = max(2, SMALLEST * n)
     enough = least <= int(camp.sum()) <= n - least
-    return camp if better and distant and enough and upper > 0 and lower <= nowhere * upper else nobody
+    return camp if better and distant and enough and upper > 0 and lower <= NOWHERE * upper else nobody
 
 
 def _akaike(parameters: int, n: int) -> float:
