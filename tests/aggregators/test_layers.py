@@ -208,8 +208,8 @@ def test_the_paper_has_one_weight_a_client() -> None:
         SmartFL(variant="literal", layered=True)
 
 
-def test_what_is_held_against_a_client_is_charged_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradient of client i is higher by half of ½ λ e_i in both layers; at equal weights the value by its mean."""
+def test_what_is_held_against_a_client_is_charged_in_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of client i is higher by ½ λ e_i in both layers; at equal weights the value by the mean of both."""
     halves = Halves()
     seen: dict[str, tuple[float, Tensor]] = {}
 
@@ -228,8 +228,8 @@ def test_what_is_held_against_a_client_is_charged_once_for_all_layers(monkeypatc
     hull = Hull(halves.updates, halves.model, halves.proxy.inputs)
     price = SmartFL()._loss(hull, halves.proxy).price
     charge = 0.5 * price * held
-    torch.testing.assert_close(found[0.5][1] - found[0.0][1], charge.expand(2, -1) / 2)
-    assert found[0.5][0] - found[0.0][0] == pytest.approx(float(charge.mean()))
+    torch.testing.assert_close(found[0.5][1] - found[0.0][1], charge.expand(2, -1))
+    assert found[0.5][0] - found[0.0][0] == pytest.approx(2 * float(charge.mean()))
 
 
 def test_shares_are_what_is_said_about_the_weights() -> None:
