@@ -176,10 +176,10 @@ class Ablated(SmartFL):
         missed = (lost - loss.value(hull.logits(p))).nan_to_num(0.0, posinf=0.0, neginf=0.0).clamp_min(0)
         return missed / missed.sum() if missed.any() else p
 
-    def _dear(self, hull: Hull, loss: CalibratedLoss, ids: Sequence[int], layers: int = 1) -> Tensor:
+    def _dear(self, hull: Hull, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
         if self.part == "charge":
-            return (self.mistrust or 0.0) * loss.price * self._past.of(ids) / layers
-        return super()._dear(hull, loss, ids, layers)
+            return (self.mistrust or 0.0) * loss.price * self._past.of(ids)
+        return super()._dear(hull, loss, ids)
 
     def _restrain(
         self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]
@@ -216,10 +216,10 @@ class Ablated(SmartFL):
     def _search(
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
-        rows = start.view(-1, len(ids))  # equal ones
-        loss = replace(self._loss(hull, proxy), latest=hull.logits(rows[0]).clone())
+        one = start.view(-1, len(ids))[0]  # the rows of a start are equal
+        loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
         loss.refit()
-        dear = self._dear(hull, loss, ids, layers=len(rows) if hull.vertices is None else 1)
+        dear = self._dear(hull, loss, ids)
         out = self._out(hull, loss, ids)
         if out.any():
             start = torch.where(out, 0.0, start + 1e-6)  # the start may be on none of those who are left

@@ -304,8 +304,6 @@ def test_what_is_held_against_clients_is_charged_by_hand(linear: bool, contradic
     assert rule._past.contradict([0, 1, 2, 3]).tolist() == [False, False, True, False]
     charged = [0.041667, 0.008333, contradiction]
     assert rule._dear(hull, loss, [0, 1, 2]).tolist() == pytest.approx(charged, abs=1e-6)
-    in_a_layer = [0.041667 / 5, 0.008333 / 5, contradiction]  # damage in parts, contradiction in full
-    assert rule._dear(hull, loss, [0, 1, 2], layers=5).tolist() == pytest.approx(in_a_layer, abs=1e-6)
 
 
 def test_memory_survives_a_resume_bit_for_bit() -> None:

@@ -59,11 +59,11 @@ class SmartFL(Aggregator):
     with them "best"; they do not move "agreement" and "uniform".
     ``batchnorm`` says whose running statistics the model gets (docs/batchnorm.md): re-estimated ones in all variants,
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
-    ``mistrust`` = κ is how much memory counts: weight on client i costs κ λ e_i more, in each of L layers κ λ e_i / L,
-    where e_i in [0, 1] is what past rounds hold against it (``Mistrust``); if it is in a camp that contradicts the
-    labels, κ λ s in each (4 κ λ s where logits are linear in the parameters, which tell it better).  Ids must mean the
-    same client in every round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless told.
-    With a memory, an instance belongs to one federation.
+    ``mistrust`` = κ is how much memory counts: weight on client i, in any layer, costs κ λ e_i more, where e_i in
+    [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it is in a camp that contradicts the labels
+    (4 κ λ s where logits are linear in the parameters, which tell it better); ids must mean the same client in every
+    round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless
+    told.  With a memory, an instance belongs to one federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
@@ -205,17 +205,16 @@ class SmartFL(Aggregator):
         p = torch.zeros(len(updates), dtype=torch.float64).index_copy(0, where, found.coefficients.cpu())
         return replace(found, coefficients=p, events=events + found.events)
 
-    def _dear(self, hull: Hull, loss: CalibratedLoss, ids: Sequence[int], layers: int = 1) -> Tensor:
-        """(n,) what weight on each client, in one of ``layers``, costs for what past rounds hold against it.
+    def _dear(self, hull: Hull, loss: CalibratedLoss, ids: Sequence[int]) -> Tensor:
+        """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory.
 
-        Damage was measured in units of λ and is charged in them, in every layer its part, so that weight in all costs
-        as much as weight in one p does: a client of one class does damage in many rounds, and is needed in others.
-        Who contradicts pays for the whole scale, λs, in every layer: where logits are small and s is large, so are
-        gradients, and λ alone would not be noticed.  Where contradiction is told by knowledge, next to without a
-        mistake, it is four times as much.
+        Damage was measured in units of λ and is charged in them.  Who contradicts pays for the whole scale, λs: where
+        logits are small and s is large, so are gradients, and λ alone would not be noticed.  Where contradiction is
+        told by knowledge, next to without a mistake, it is four times as much.  The search charges it in every layer or
+        class, whose gradients are parts of the whole: L times as much for weight in all.
         """
         contradiction = loss.scale if hull.vertices is None else 4 * loss.scale
-        held = torch.where(self._past.contradict(ids), contradiction, self._past.of(ids) / layers)
+        held = torch.where(self._past.contradict(ids), contradiction, self._past.of(ids))
         return (self.mistrust or 0.0) * loss.price * held
 
     def _restrain(
@@ -288,11 +287,10 @@ class SmartFL(Aggregator):
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
         """The calibrated search from ``start``, (n,) or (L, n) with equal rows."""
-        rows = start.view(-1, len(ids))
-        loss = replace(self._loss(hull, proxy), latest=hull.logits(rows[0]).clone())  # the hull has these already
+        one = start.view(-1, len(ids))[0]  # the hull has the logits there already
+        loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
         loss.refit()
-        # Classes pay in full: they start at a p that has paid, and a part of it changes nothing there.
-        dear = self._dear(hull, loss, ids, layers=len(rows) if hull.vertices is None else 1)
+        dear = self._dear(hull, loss, ids)
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
             value, g = hull.gradient(p, index, loss)
