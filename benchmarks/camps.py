@@ -1,14 +1,14 @@
-"""Who is held to contradict the labels, and who would have been by the sign of cosines.
+"""Who is held to contradict the labels, and who would have been by other rules.
 
     python benchmarks/camps.py run --out results/camps/records.jsonl
     python benchmarks/camps.py table --out results/camps/records.jsonl
 
 ``run`` trains with SmartFL in every setting below and appends a line per round: for each client of the round its
-knowledge k (smartfl.aggregators.knowledge, on all samples) and the cosine c of its update with the server's way down.
-``table`` says in how many rounds SmartFL's rule (camps of k for linear models, of c by the size of the rounds for nets)
-holds anybody to contradict, and how many honest clients at the most; and how many of the honest clients and of the
-attackers seen by the last round are then held to contradict by it, by signs, that is Σ c + ½ c̄ ≤ 0, which was the rule
-for nets, and by camps of k whatever the model.  Settings that are on record are not run again.
+knowledge k (smartfl.aggregators.knowledge, on the samples that SmartFL hears it on) and the cosine c of its update with
+the server's way down.  ``table`` says in how many rounds SmartFL's rule (camps of k) holds anybody to contradict, and
+how many honest clients at the most; and how many of the honest clients and of the attackers seen by the last round are
+then held to contradict by it, by camps of c, and by signs, that is Σ c + ½ c̄ ≤ 0, which was the rule for nets.
+Settings that are on record are not run again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from smartfl.aggregators.agreement import agreement
 from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
-from smartfl.aggregators.mistrust import Mistrust, size_of
+from smartfl.aggregators.mistrust import Mistrust
 from smartfl.experiment.schema import Experiment
 from smartfl.runs.environment import revision
 from smartfl.simulation import Simulation
@@ -63,7 +63,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], float, str, float, int]] = {  # base, 
 }
 
 
-RULES = ("camps", "signs", "camps of k")
+RULES = ("camps", "camps of c", "signs")
 
 
 def experiment(name: str) -> Experiment:
@@ -91,20 +91,11 @@ class Watch:
 
     def __call__(self, hull: Hull, updates: Updates, loss: CalibratedLoss) -> Tensor:
         cosines = agreement(hull, updates, loss)  # the loss has now seen the logits of the global model
-        opinions = hull.vertices if hull.vertices is not None else own_logits(hull)
+        opinions = hull.opinions()
+        heard = slice(opinions.shape[1])
         self.cosines = cosines.tolist()
-        self.knowledge = knowledge(opinions, loss.latest, loss.labels, loss.weights).tolist()
+        self.knowledge = knowledge(opinions, loss.latest[heard], loss.labels[heard], loss.weights[heard]).tolist()
         return cosines
-
-
-@torch.no_grad()
-def own_logits(hull: Hull) -> Tensor:
-    """(n, N, C) logits of every client's own model, with BatchNorm as the search has it."""
-    found = []
-    for row in hull.matrix:
-        hull.model.settle(row)
-        found.append(hull.model(hull.inputs))
-    return torch.stack(found)
 
 
 def run(name: str, out: Path) -> None:
@@ -134,26 +125,21 @@ def uphill(cosines: list[list[float]]) -> list[bool]:
 def held(rounds: list[dict[str, Any]]) -> tuple[list[set[int]], dict[str, tuple[int, int]]]:
     """Who is held to contradict by SmartFL's rule after every round; and after the last one, of honest clients and of
     attackers, how many are by every rule, and of how many."""
-    by_rule, by_knowledge, cosines = Mistrust(), Mistrust(), defaultdict[int, list[float]](list)
+    by_rule, by_cosines, cosines = Mistrust(), Mistrust(), defaultdict[int, list[float]](list)
     malicious: set[int] = set()
     accused: list[set[int]] = []
-    linear = rounds[0]["setting"].startswith("text")
     for line in rounds:
         malicious.update(line["malicious"])
-        k, c = (torch.tensor(line[name], dtype=torch.float64) for name in ("knowledge", "cosines"))
-        by_knowledge.learn(line["ids"], k)
-        if linear:
-            by_rule.learn(line["ids"], k)
-        else:
-            by_rule.learn(line["ids"], c, size_of(c))
+        by_rule.learn(line["ids"], torch.tensor(line["knowledge"], dtype=torch.float64))
+        by_cosines.learn(line["ids"], torch.tensor(line["cosines"], dtype=torch.float64))
         for i, cosine in zip(line["ids"], line["cosines"], strict=True):
             cosines[i].append(cosine)
         seen = list(cosines)
         accused.append(set(compress(seen, by_rule.contradict(seen).tolist())))
     rules = {
         "camps": by_rule.contradict(seen).tolist(),
+        "camps of c": by_cosines.contradict(seen).tolist(),
         "signs": uphill(list(cosines.values())),
-        "camps of k": by_knowledge.contradict(seen).tolist(),
     }
     sides = {"honest": [i not in malicious for i in seen], "attackers": [i in malicious for i in seen]}
     return accused, {

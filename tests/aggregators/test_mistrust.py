@@ -5,11 +5,10 @@ import torch
 from torch import nn
 
 from smartfl.aggregators import SmartFL
-from smartfl.aggregators.agreement import agreement
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
-from smartfl.aggregators.mistrust import Mistrust, size_of
+from smartfl.aggregators.mistrust import ROUNDS, Mistrust
 from smartfl.aggregators.proxy import client_logits, model_logits
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
@@ -46,35 +45,38 @@ LIARS = values(*[0.4] * 12, *[-0.2] * 8)  # clients 0 to 11 follow the labels, 1
 
 
 def test_who_contradicts_by_hand() -> None:
-    """Then 0.8 of client 12: means 0.4, 0.3 and −0.2 are two camps, and client 12 is in the upper one.  Client 20, who
-    was never there, is in none."""
+    """Client 20, who was never there, is in no camp."""
     past = Mistrust()
     past.learn(range(20), LIARS)
-    assert past.contradict([11, 12]).tolist() == [False, True]
-    past.learn([12], values(0.8))
-    assert past.of([0, 11, 12, 13, 19, 20]).tolist() == [0, 0, 0, 1, 1, 0]
+    assert past.of([0, 11, 12, 13, 19, 20]).tolist() == [0, 0, 1, 1, 1, 0]
     assert past.trusted([0, 11, 13]).tolist() == [0.5, 0.5, 0]
 
 
-def test_rounds_count_by_their_size_by_hand() -> None:
-    """Clients 0 to 11 have 0.4 in a round of size 1, the others −0.2.  Client 0 then has −0.05 in eight rounds of size
-    0.1: t = (0.4 − 8 · 0.005)/(1 + 8 · 0.01) = 0.333 is near 0.4, while its mean would be 0, nearer to −0.2.  Client 19
-    has 0.1 in them, and t = (−0.2 + 0.08)/1.08 = −0.111; its mean would be 0.067."""
+def test_clients_are_compared_round_by_round() -> None:
+    """In round 1 what honest clients know has shrunk to 0.05 and liars have −0.1: client 5 has 0.05 there as an honest
+    one has, though in round 0, of which it knows nothing, that is nearer to a liar's −0.2 than to 0.4."""
     past = Mistrust()
-    past.learn(range(20), LIARS)
-    for _ in range(8):
-        past.learn([0, 19], values(-0.05, 0.1), size=0.1)
-    assert past._held[0].along / past._held[0].squares == pytest.approx(1 / 3)
-    assert past._held[19].along / past._held[19].squares == pytest.approx(-1 / 9)
+    past.learn([*range(5), *range(6, 20)], torch.cat([LIARS[:11], LIARS[12:]]))
+    past.learn(range(4, 20), values(*[0.05] * 8, *[-0.1] * 8))
     assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
 
 
-def test_a_round_without_size_says_nothing() -> None:
-    """Clients 20 to 22, who were in no other, are in no camp."""
+def test_a_round_that_tells_nobody_apart_says_nothing() -> None:
     past = Mistrust()
     past.learn(range(20), LIARS)
-    past.learn(range(23), values(*[0.0] * 23), size=0.0)
-    assert past.contradict(range(23)).tolist() == [False] * 12 + [True] * 8 + [False] * 3
+    past.learn(range(20), values(*[0.0] * 20))
+    assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
+
+
+def test_what_is_older_than_a_hundred_rounds_is_forgotten() -> None:
+    """Eight who were honest for a hundred rounds and have lied for as many are liars."""
+    past = Mistrust()
+    for _ in range(ROUNDS):
+        past.learn(range(20), values(*[0.4] * 20))
+    for _ in range(ROUNDS):
+        past.learn(range(20), LIARS)
+    assert len(past.state_dict()["cohorts"]) == ROUNDS
+    assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
 
 
 def test_how_far_apart_camps_must_be() -> None:
@@ -83,25 +85,6 @@ def test_how_far_apart_camps_must_be() -> None:
         past = Mistrust()
         past.learn(range(40), torch.cat([NORMAL - 1, NORMAL - 1 + distance]))
         assert int(past.contradict(range(40)).sum()) == contradict, distance
-
-
-def test_a_few_with_large_cosines_do_not_decide_how_much_a_round_counts() -> None:
-    """32 of 80 send something excellent once and lie in four rounds: by the root mean square (0.32) the first round
-    would count a hundred times as much as the others, and all others would be the lower camp."""
-    past, honest = Mistrust(), 0.05 * (1 + 0.4 * torch.special.ndtri((torch.arange(48.0) + 0.5) / 48))
-    for liars in (0.5, -0.05, -0.05, -0.05, -0.05):
-        c = torch.cat([honest, torch.full((32,), liars)]).to(torch.float64)
-        past.learn(range(80), c, size_of(c))
-    assert not past.contradict(range(48)).any()
-
-
-def test_camps_are_of_means_not_of_sums() -> None:
-    """Client 0 was there four times with 0.1 each time; the others with 0.4 or 0 once: it is nearer to the liars."""
-    past = Mistrust()
-    past.learn(range(20), values(0.1, *[0.4] * 11, *[0.0] * 8))
-    for _ in range(3):
-        past.learn([0], values(0.1))
-    assert past.contradict(range(20)).tolist() == [True] + [False] * 11 + [True] * 8
 
 
 @pytest.mark.parametrize("spread", ["normal", "even"])
@@ -121,7 +104,7 @@ def test_where_everybody_contradicts_nobody_is_to_blame() -> None:
 
 def test_both_kinds_of_evidence_survive_a_resume() -> None:
     past, again = Mistrust(), Mistrust()
-    past.learn(range(20), LIARS, size=0.3)
+    past.learn(range(20), LIARS)
     past.observe([0, 2], values(0.5, 0.1))
     again.load_state_dict(past.state_dict())
     assert again == past
@@ -138,7 +121,7 @@ def test_a_memory_that_is_read_again_says_the_same_to_the_bit() -> None:
             ids = torch.randperm(30, generator=generator)[:12].tolist()
             past.observe(ids, torch.randn(12, generator=generator, dtype=torch.float64))
             lies = torch.tensor([-1.0 if i % 3 else 1.0 for i in ids], dtype=torch.float64)
-            past.learn(ids, lies + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64), size=0.1)
+            past.learn(ids, lies + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64))
         again.load_state_dict(past.state_dict())
         assert torch.equal(again.of(range(30)), past.of(range(30)))
 
@@ -219,7 +202,7 @@ def test_clients_that_overflow_do_not_make_the_round_count_twice() -> None:
     assert rule.state_dict()["ids"] == [0, 1, 2]
     once = SmartFL(init="fedavg")
     once(problem.updates(problem.around(1, 1, -1)), problem.server())
-    torch.testing.assert_close(rule.state_dict()["past"][:, 3], once.state_dict()["past"][:, 3])
+    assert rule.state_dict()["cohorts"] == once.state_dict()["cohorts"]
 
 
 def test_a_round_in_which_everybody_overflows_is_not_remembered() -> None:
@@ -230,35 +213,28 @@ def test_a_round_in_which_everybody_overflows_is_not_remembered() -> None:
     assert rule.state_dict() == {}
 
 
-def test_knowledge_is_of_what_changed_since_the_global_model_on_balanced_samples() -> None:
+@pytest.mark.parametrize("linear", [True, False])
+def test_knowledge_is_of_what_changed_since_the_global_model_on_balanced_samples(
+    linear: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a linear model on all samples, of a net on the first of them."""
+    monkeypatch.setattr("smartfl.aggregators.hull.SOME", 40)
     problem, rule = Problem(), SmartFL(server_epochs=1)
-    problem.model.linear_in_parameters = True
+    problem.model.linear_in_parameters = linear
     origin = 0.2 * problem.good
     updates = problem.updates(origin + problem.around(1, 1, -1), origin=origin)
     rule(updates, problem.server())
     labels = problem.proxy.labels
     assert labels is not None
-    opinions = client_logits(updates, problem.model, problem.proxy.inputs)
-    before = model_logits(updates, problem.model, origin, problem.proxy.inputs)
-    past = rule.state_dict()["past"]
-    expected = knowledge(opinions, before, labels, class_balance(labels, 3))
-    torch.testing.assert_close(past[:, 2], expected)
-    assert past[:, 3].tolist() == [1] * 3  # every round counts the same
-    assert not torch.allclose(knowledge(opinions, before, labels, torch.ones(len(labels))), expected)
+    heard = slice(len(labels) if linear else 40)
+    opinions = client_logits(updates, problem.model, problem.proxy.inputs)[:, heard]
+    before = model_logits(updates, problem.model, origin, problem.proxy.inputs)[heard]
+    weights = class_balance(labels, 3)[heard]
+    expected = knowledge(opinions, before, labels[heard], weights)
+    torch.testing.assert_close(rule.state_dict()["knowledge"], expected)
+    assert rule.state_dict()["cohorts"] == [list(updates.ids)]
+    assert not torch.allclose(knowledge(opinions, before, labels[heard], torch.ones_like(weights)), expected)
     assert expected[2] < 0 < expected[0]
-
-
-def test_cosines_of_a_net_count_by_the_size_of_the_round() -> None:
-    """m is the median of |c|, so that over one round Σ m² = m² and Σ m c / Σ m² = c / m."""
-    problem, rule = Problem(), SmartFL(server_epochs=1)
-    origin = 0.2 * problem.good
-    updates = problem.updates(origin + problem.around(1, 1, -1), origin=origin)
-    rule(updates, problem.server())
-    hull = Hull(updates, problem.model, problem.proxy.inputs)
-    cosines = agreement(hull, updates, rule._loss(hull, problem.proxy))
-    past = rule.state_dict()["past"]
-    torch.testing.assert_close(past[:, 2] / past[:, 3].sqrt(), cosines)
-    torch.testing.assert_close(past[:, 3], cosines.abs().median().square().expand(3))
 
 
 def test_a_camp_of_a_linear_model_is_told_by_knowledge() -> None:

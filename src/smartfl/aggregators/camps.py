@@ -1,8 +1,9 @@
-"""Whether numbers fall into two camps."""
+"""Whether clients fall into two camps."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,35 +15,87 @@ NOWHERE = 0.25  # of the upper camp's mean: a lower one that gets no further con
 SMALLEST = 0.1  # of all numbers: what a camp must hold
 APART = 3.5  # standard deviations; many numbers that are spread evenly look like two camps 3 apart
 FEW = 5  # numbers; how far apart single groups look grows as the numbers get fewer, about as 1 + FEW / n
+TURNS = 5  # of fitting the means of rounds to the camps and the camps to the means
 
 
-def lower_camp(x: Tensor) -> Tensor:
-    """(n,) bool: who of ``x`` (n,) is in the lower of two camps; nobody if there is but one.
+@dataclass(frozen=True, eq=False)
+class Camps:
+    """Two normal distributions of one variance, fitted to n numbers."""
 
-    Two normal distributions of one variance are fitted to x by expectation maximisation (from several starts, best
-    likelihood), and one.  There are two camps if two explain x better than chance lets them, by Akaike's criterion with
+    lower: Tensor  # (n,) float64 how far each number is in the lower one
+    apart: float  # their means, in standard deviations
+    gain: float  # twice the log-likelihood over that of a single one
+
+
+def lower_camp(who: Tensor, when: Tensor, c: Tensor) -> Tensor:
+    """(n,) bool: who of n clients is in the lower of two camps; nobody if there is but one.
+
+    Entry e says that client ``who[e]`` (0 … n − 1) had the number ``c[e]`` in round ``when[e]`` (0 … R − 1).  Numbers of
+    different rounds do not compare: all shrink as a model learns, and each camp in its own way.  So a camp has a mean of
+    its own in every round, l_r and u_r, around which its members lie with variance v_r, and a client's place is
+
+        x_i = Σ_r w_r (c_ir − (l_r + u_r)/2) / (u_r − l_r) / Σ_r w_r,      w_r = (u_r − l_r)² / v_r,
+
+    −½ in the middle of the lower camp and ½ in that of the upper one (a latent class model, Lazarsfeld and Henry 1968).
+    Rounds in which one of the camps has nobody, or the lower one is ahead, say nothing.  Means are fitted to camps and
+    camps to places in turns, from the slopes by which a client's numbers follow the size m of its rounds (the median
+    |c|: a few with large numbers do not decide it), Σ m c / Σ m².
+
+    There are two camps if two distributions explain the places better than chance lets them, by Akaike's criterion with
     Hurvich and Tsai's (1989) correction for few numbers (up to six cannot be told apart); if they are 3.5 (1 + 5/n)
     standard deviations from each other, farther than one group that is spread evenly seems to be from itself; if the
-    upper one is above 0; and if the lower one gets next to nowhere: its mean is at most a quarter of the upper one's.
+    upper one's means add up to more than 0; and if the lower one gets next to nowhere: a quarter of that at most.
+    """
+    n = int(who.max()) + 1 if len(who) else 0
+    nobody = torch.zeros(n, dtype=torch.bool)
+    sizes = torch.stack([c[when == r].abs().median() for r in range(int(when.max()) + 1)])[when] if n else c
+    start = two_camps(_sums(who, sizes * c, n) / _sums(who, sizes.square(), n))
+    if start is None:
+        return nobody
+    lower = start.lower
+    for _ in range(TURNS):
+        found = _places(lower, who, when, c)
+        if found is None:
+            return nobody
+        places, known, low, high = found
+        camps = two_camps(places[known], lower[known])
+        if camps is None:
+            return nobody
+        lower = lower.index_put((known.nonzero().flatten(),), camps.lower)
+    camp, seen = (lower > 0.5) & known, int(known.sum())
+    better = camps.gain > _akaike(4, seen) - _akaike(2, seen)
+    distant = camps.apart >= APART * (1 + FEW / seen)
+    least = max(2, SMALLEST * seen)
+    enough = least <= int(camp.sum()) <= seen - least
+    return camp if better and distant and enough and high > 0 and low <= NOWHERE * high else nobody
 
-    A few that lie far outside would be a camp for themselves and hide the others, so both camps hold a tenth of all
-    and two at least, and x is first cut off at half the width of the middle 80 % below and above it.
+
+def two_camps(x: Tensor, lower: Tensor | None = None) -> Camps | None:
+    """Two camps of ``x`` (n,) by expectation maximisation, from ``lower`` (n,) or the best of several starts.
+
+    A few that lie far outside would be a camp for themselves and hide the others, so x is first cut off at half the
+    width of the middle 80 % below and above it.  None where all numbers are one, or not finite.
 
     (A fit of our own: scikit-learn's takes a second to import, and from random starts finds one camp twice.)
     """
-    n, nobody = len(x), torch.zeros(len(x), dtype=torch.bool)
-    few, ranked = math.floor(SMALLEST * n), x.sort().values
+    n = len(x)
     if n == 0:
-        return nobody
+        return None
+    few, ranked = math.floor(SMALLEST * n), x.sort().values
     reach = float(ranked[n - 1 - few] - ranked[few]) / 2
     x = x.clamp(float(ranked[few]) - reach, float(ranked[n - 1 - few]) + reach)
     spread = float(x.std(correction=0))
     if not 0 < spread < math.inf:
-        return nobody
+        return None
     z = (x - x.mean()) / spread
-    places = torch.arange(1, SPLITS + 1) * n / (SPLITS + 1)
-    g = (z.argsort().argsort() < places[:, None]).to(torch.float64)  # (splits, n) how far each is in the lower camp
+    if lower is None:
+        places = torch.arange(1, SPLITS + 1) * n / (SPLITS + 1)
+        g = (z.argsort().argsort() < places[:, None]).to(torch.float64)  # (starts, n) how far each is in the lower camp
+    else:
+        g = lower[None]
     g = g[(g.sum(dim=1) > 0) & (g.sum(dim=1) < n)]
+    if len(g) == 0:
+        return None
     for _ in range(STEPS):
         share = g.mean(dim=1, keepdim=True).clamp(1e-9, 1 - 1e-9)
         low = (g @ z)[:, None] / (n * share)
@@ -56,13 +109,33 @@ def lower_camp(x: Tensor) -> Tensor:
     likelihood = torch.logaddexp(below, above).sum(dim=1) - n / 2 * variance.log()[:, 0]
     best = int(likelihood.argmax())
     gain = 2 * (float(likelihood[best]) + n / 2)  # one camp: variance 1, Σ z²/2 = n/2
-    lower, upper = (float(x.mean() + spread * m[best]) for m in (low, high))
-    better = gain > _akaike(4, n) - _akaike(2, n)
-    distant = float((high - low)[best] / variance[best].sqrt()) >= APART * (1 + FEW / n)
-    camp = g[best] > 0.5
-    least = max(2, SMALLEST * n)
-    enough = least <= int(camp.sum()) <= n - least
-    return camp if better and distant and enough and upper > 0 and lower <= NOWHERE * upper else nobody
+    return Camps(g[best], float((high - low)[best] / variance[best].sqrt()), gain)
+
+
+def _places(lower: Tensor, who: Tensor, when: Tensor, c: Tensor) -> tuple[Tensor, Tensor, float, float] | None:
+    """(n,) places of clients who are as far in the lower camp as ``lower`` (n,) says, (n,) of whom they are known, and
+    what the means of the lower camp and of the upper one add up to; None if no round says anything."""
+    g, rounds = lower[who], int(when.max()) + 1
+    count, below = _sums(when, torch.ones_like(c), rounds), _sums(when, g, rounds)
+    low = _sums(when, g * c, rounds) / below
+    high = _sums(when, (1 - g) * c, rounds) / (count - below)
+    variance = _sums(when, g * (c - low[when]) ** 2 + (1 - g) * (c - high[when]) ** 2, rounds) / count
+    tells = (below >= 1) & (count - below >= 1) & (high > low)
+    if not tells.any():
+        return None
+    width = torch.where(tells, high - low, 1.0)
+    weight = torch.where(tells, width**2 / torch.maximum(variance, NARROWEST * width**2), 0.0)
+    place = torch.where(tells[when], (c - (low + high)[when] / 2) / width[when], 0.0)
+    n = len(lower)
+    weights = _sums(who, weight[when], n)
+    known = weights > 0
+    places = _sums(who, weight[when] * place, n) / weights
+    return places, known, float(low[tells].sum()), float(high[tells].sum())
+
+
+def _sums(index: Tensor, values: Tensor, n: int) -> Tensor:
+    """(n,) the sums of ``values`` by ``index``."""
+    return torch.zeros(n, dtype=torch.float64).index_add(0, index, values)
 
 
 def _akaike(parameters: int, n: int) -> float:

@@ -24,6 +24,7 @@ from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
 FEW = 8  # inputs on which the spread of every client's logits is measured
+SOME = 64  # inputs on which every client is heard; with half of them honest clients are mistaken for liars
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps the logits (b, C) of a mini-batch and its index (b,) to a scalar."""
@@ -85,13 +86,20 @@ class Hull:
         return self._scale
 
     def _logit_scale(self) -> float:
-        if self.vertices is not None:
-            return logit_scale(self.vertices)
-        few, found = self.inputs[:FEW], []
+        return logit_scale(self._each(FEW) if self.vertices is None else self.vertices)
+
+    @torch.no_grad()
+    def opinions(self) -> Tensor:
+        """(n, M, C) every client's own logits: on all inputs where they are there already, else on the first few."""
+        return self.vertices if self.vertices is not None else self._each(SOME)
+
+    def _each(self, few: int) -> Tensor:
+        """(n, few, C) every client's own logits on the first ``few`` inputs: a pass for each."""
+        found = []
         for row in self.matrix:
             self.model.settle(from_moments(row, self.spec) if self.moments else row)
-            found.append(self.model(few))
-        return logit_scale(torch.stack(found))
+            found.append(self.model(self.inputs[:few]))
+        return torch.stack(found)
 
     def gradient(self, p: Tensor, index: Tensor, loss: Loss) -> tuple[float, Tensor]:
         """The loss at w(p) on the mini-batch ``index`` and its gradient in p, float64: g_i = ⟨∂L/∂w, w_i⟩."""

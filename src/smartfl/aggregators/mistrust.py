@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,16 +15,15 @@ from smartfl.aggregators.camps import lower_camp
 from smartfl.errors import UserError
 
 PRIOR = 0.5  # rounds' worth of evidence that a client is like all others
+ROUNDS = 100  # whose knowledge is remembered: who begins to lie is found, and a long run does not slow down
 
 
 @dataclass(frozen=True)
-class Past:
-    """What is known of a client: Σ marks, Σ of what their rounds count, Σ m·c and Σ m² over rounds of size m."""
+class Marks:
+    """The damage of a client: Σ marks, and Σ of what their rounds count."""
 
     marks: float = 0.0
     counts: float = 0.0
-    along: float = 0.0
-    squares: float = 0.0
 
 
 @dataclass
@@ -43,25 +42,19 @@ class Mistrust:
     samples are fitted, M ≪ 1) change little of what is known.
 
     *Contradiction* (``learn``), for which e_i = 1.  Attackers of one mind who are the majority get no marks, because
-    where they all lead costs next to nothing once the rest has left; but what they say is against the labels.  c_i says
-    how far a client's update follows them: its cosine with the server's way down (``agreement``), or its ``knowledge``.
-    Where clients are alike, c are large in the first rounds and shrink as the samples are fitted, so that a client's
-    mean depends on the rounds that it was in.  What is compared is the slope by which its c follow the size m of the
-    rounds,
-
-        t_i = Σ m c_i / Σ m²        over the rounds of client i
-
-    (the mean of c, if all rounds have the same size).  If the t of all clients seen fall into two camps, of which the
-    lower one gets next to nowhere (``lower_camp``), its members contradict.  Honest clients of one class lead uphill as
-    often as down, but they are one group; so a sign alone says nothing.
+    where they all lead costs next to nothing once the rest has left; but what they say is against the labels.  How far
+    it is is their ``knowledge`` k_i.  If the clients seen in the last hundred rounds fall into two camps, of which the
+    lower one gets next to nowhere (``lower_camp``), its members contradict.  Honest clients of one class may know less
+    than nothing of the others, but they are one group; so a sign alone says nothing.
     """
 
-    _held: dict[int, Past] = field(default_factory=dict, init=False)
-    _camp: frozenset[int] = field(default=frozenset(), init=False)  # who contradicts; follows from _held
+    _held: dict[int, Marks] = field(default_factory=dict, init=False)
+    _known: list[tuple[tuple[int, ...], tuple[float, ...]]] = field(default_factory=list, init=False)
+    _camp: frozenset[int] = field(default=frozenset(), init=False)  # who contradicts; follows from _known
 
     def of(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 e_i for the clients ``ids``; 0 for all while nothing is known of anyone."""
-        known = [self._held.get(i, Past()) for i in ids]
+        known = [self._held.get(i, Marks()) for i in ids]
         usual = _mean([k.marks / k.counts for k in self._held.values() if k.counts > 0])
         marked = [(k.marks + PRIOR * usual) / (k.counts + PRIOR) for k in known]
         return torch.where(self.contradict(ids), 1.0, torch.tensor(marked, dtype=torch.float64))
@@ -81,40 +74,43 @@ class Mistrust:
         if not 0 < most < torch.inf:
             return
         for i, mark in zip(ids, (x.clamp_min(0) / max(1.0, most)).tolist(), strict=True):
-            known = self._held.get(i, Past())
-            self._held[i] = replace(known, marks=known.marks + mark, counts=known.counts + min(1.0, most))
+            known = self._held.get(i, Marks())
+            self._held[i] = Marks(known.marks + mark, known.counts + min(1.0, most))
 
-    def learn(self, ids: Sequence[int], c: Tensor, size: float = 1.0) -> None:
-        """Take up how a round of this size began: ``c`` (n,) of the clients ``ids``."""
-        for i, value in zip(ids, c.tolist(), strict=True):
-            known = self._held.get(i, Past())
-            self._held[i] = replace(known, along=known.along + size * value, squares=known.squares + size**2)
+    def learn(self, ids: Sequence[int], k: Tensor) -> None:
+        """Take up how a round began: the knowledge ``k`` (n,) of the clients ``ids``."""
+        self._known = [*self._known, (tuple(ids), tuple(k.tolist()))][-ROUNDS:]
         self._divide()
 
     def _divide(self) -> None:
-        seen = {i: self._held[i] for i in sorted(self._held) if self._held[i].squares > 0}
-        slopes = torch.tensor([past.along / past.squares for past in seen.values()], dtype=torch.float64)
-        self._camp = frozenset(itertools.compress(seen, lower_camp(slopes).tolist()))
+        seen = sorted({i for ids, _ in self._known for i in ids})
+        place = {i: n for n, i in enumerate(seen)}
+        who = torch.tensor([place[i] for ids, _ in self._known for i in ids], dtype=torch.int64)
+        when = torch.tensor([r for r, (ids, _) in enumerate(self._known) for _ in ids], dtype=torch.int64)
+        k = torch.tensor([value for _, values in self._known for value in values], dtype=torch.float64)
+        self._camp = frozenset(itertools.compress(seen, lower_camp(who, when, k).tolist()))
 
     def state_dict(self) -> dict[str, Any]:
+        if not self._held and not self._known:
+            return {}
         ids = sorted(self._held)
-        rows = [(k.marks, k.counts, k.along, k.squares) for k in map(self._held.__getitem__, ids)]
-        return {"ids": ids, "past": torch.tensor(rows, dtype=torch.float64)} if ids else {}
+        marks = [(self._held[i].marks, self._held[i].counts) for i in ids]
+        return {
+            "ids": ids,
+            "marks": torch.tensor(marks, dtype=torch.float64).view(-1, 2),
+            "cohorts": [list(cohort) for cohort, _ in self._known],
+            "knowledge": torch.tensor([v for _, values in self._known for v in values], dtype=torch.float64),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state and "past" not in state:
+        if state and "knowledge" not in state:
             raise UserError("this checkpoint's memory is of an older kind and cannot be continued: start anew")
-        pairs = zip(state["ids"], state["past"].tolist(), strict=True) if state else ()
-        self._held = {i: Past(*row) for i, row in pairs}
+        pairs = zip(state["ids"], state["marks"].tolist(), strict=True) if state else ()
+        self._held = {i: Marks(*row) for i, row in pairs}
+        cohorts = state["cohorts"] if state else []
+        values = iter(state["knowledge"].tolist() if state else ())
+        self._known = [(tuple(cohort), tuple(itertools.islice(values, len(cohort)))) for cohort in cohorts]
         self._divide()
-
-
-def size_of(cosines: Tensor) -> float:
-    """The size m of a round whose clients have ``cosines`` (n,): the median of their |c|.
-
-    Not a mean: a few with large cosines would decide how much the round counts for all.
-    """
-    return float(cosines.abs().median())
 
 
 def _mean(values: list[float]) -> float:

@@ -17,7 +17,7 @@ from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
-from smartfl.aggregators.mistrust import Mistrust, size_of
+from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import (
     client_logits,
     finite_clients,
@@ -138,7 +138,7 @@ class SmartFL(Aggregator):
             cosines = agreement(hull, updates, loss)
             before = loss.fit(loss.latest)  # of w^t, where the agreement was taken
             if self.mistrust:
-                self._take_up(hull, updates.ids, cosines, loss)
+                self._take_up(hull, updates.ids, loss)
             if self.init in ("best", "agreement"):
                 start = self.choose_start(hull, updates, proxy, agreeing(cosines))
         events: tuple[str, ...] = ()
@@ -186,16 +186,11 @@ class SmartFL(Aggregator):
         price = self.penalty * price_of_scale(hull.logit_scale(), len(hull.matrix), len(proxy)) if self.penalty else 0.0
         return CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price)
 
-    def _take_up(self, hull: Hull, ids: Sequence[int], cosines: Tensor, loss: CalibratedLoss) -> None:
-        """What the round says of its clients before the search; ``loss`` has last seen the logits of w^t.
-
-        Where logits are linear in the parameters every client's own are there already; those of nets cost a pass each.
-        Cosines can shrink as the samples are fitted, so a round counts by how large its cosines are.
-        """
-        if hull.vertices is None:
-            self._past.learn(ids, cosines, size_of(cosines))
-        else:
-            self._past.learn(ids, knowledge(hull.vertices, loss.latest, loss.labels, loss.weights))
+    def _take_up(self, hull: Hull, ids: Sequence[int], loss: CalibratedLoss) -> None:
+        """What the round says of its clients before the search; ``loss`` has last seen the logits of w^t."""
+        opinions = hull.opinions()
+        seen = slice(opinions.shape[1])
+        self._past.learn(ids, knowledge(opinions, loss.latest[seen], loss.labels[seen], loss.weights[seen]))
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
