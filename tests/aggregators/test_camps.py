@@ -130,7 +130,7 @@ def test_places_by_hand() -> None:
     1/0.01 = 0.01/0.0001.  Round 1 is shifted by −0.03; the places are ±½ in either round, a tenth more or less, and the
     sixteen clients, each of whom was in one round, are told."""
     noise = 0.1 * values(-1, 1, -1, 1)
-    first = {i: c for i, c in enumerate(torch.cat([0.5 + noise, -0.5 + noise]).tolist())}
+    first = dict(enumerate(torch.cat([0.5 + noise, -0.5 + noise]).tolist()))
     second = {i + 8: c for i, c in enumerate(torch.cat([0.02 + noise / 10, -0.08 + noise / 10]).tolist())}
     assert by_round(first, second).tolist() == ([False] * 4 + [True] * 4) * 2
 

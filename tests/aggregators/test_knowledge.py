@@ -9,9 +9,8 @@ BEFORE, LABELS, ONES = torch.zeros(2, 2), torch.tensor([0, 1]), torch.ones(2)
 
 
 def test_by_hand():
-    """Two samples of classes 0 and 1, a start that says nothing: r = ((½, −½), (−½, ½)).  The first client has changed
-    the logits that way, the second the opposite way, the third says class 0 about both (its bias, of which nothing
-    is left) and the fourth the first's and the third's together."""
+    """Two samples of classes 0 and 1.  The first client raised the right one of each, the second the wrong one, the
+    third says class 0 about both, which follows nothing, the fourth what the first and the third say together."""
     way, bias = torch.tensor([[1.0, -1], [-1, 1]]), torch.tensor([[1.0, -1], [1, -1]])
     found = knowledge(torch.stack([3 * way, -way, bias, way + 5 * bias]), BEFORE, LABELS, ONES)
     assert found.tolist() == pytest.approx([1, -1, 0, 1])
@@ -23,14 +22,37 @@ def test_what_all_knew_before_is_nobodys_knowledge():
     assert knowledge(before[None].repeat(3, 1, 1), before, LABELS, ONES).tolist() == [0, 0, 0]
 
 
-def test_half_of_the_way_by_hand():
-    """Three samples of three classes, r = onehot − ⅓, which has no bias; Σ r² = 2.  A client that changed the first
-    sample's logits by (1, 0, 0) has, without bias, d = (4, −2, −2; −2, 1, 1; −2, 1, 1)/9, Σ d² = 36/81 = 4/9.
-    Σ r d = (2·4 + 4·2 + 2·2·1 − 2·1)/27 = 18/27, so the cosine is (2/3) / √(8/9) = 0.7071."""
+def test_a_class_counts_by_how_far_it_was_moved_by_hand():
+    """Three samples of three classes, and a client that changed the first one's logits by (1, 0, 0); without their mean
+    by (2, −1, −1)/3.  Class 0 follows the labels, r = 1.  Of class 1 (−1, 0, 0)/3 is correlated with (0, 1, 0) by
+    (1/9) / (√6/9 · √6/3) = ½, as of class 2.  The means of z² are as 4 : 1 : 1, so k = (4 + ½ + ½)/6 = 5/6."""
     opinions = torch.zeros(1, 3, 3)
     opinions[0, 0, 0] = 1
     found = knowledge(opinions, torch.zeros(3, 3), torch.arange(3), torch.ones(3))
-    assert found.item() == pytest.approx(0.70711, abs=1e-5)
+    assert found.item() == pytest.approx(5 / 6)
+
+
+def test_unlearning_is_no_lie():
+    """A client of class 0 says it about everything, more about the sample that is of class 0, and forgets the others:
+    what it says of classes 1 and 2 is against the labels, but it has hardly moved them.  One who saw samples of class 1
+    called 0 says 0 more about those."""
+    forgets = torch.diag(torch.tensor([0.0, -1, -1]))
+    honest, liar = (torch.tensor([8.0, -4, -4]) + forgets for _ in range(2))
+    honest[0, 0] += 2
+    liar[1, 0] += 2
+    found = knowledge(torch.stack([honest, liar]), torch.zeros(3, 3), torch.arange(3), torch.ones(3))
+    assert found[0] > 0.4
+    assert found[1] < -0.3
+
+
+def test_a_class_without_samples_is_not_asked():
+    """Three classes, no sample of class 2: what a client says of it, and how loud, changes nothing."""
+    opinions = torch.zeros(2, 2, 3)
+    opinions[:, 0, 0] = 1
+    opinions[1] += torch.tensor([0.5, 0.5, -1.0])  # by which the others keep their mean
+    quiet, loud = knowledge(opinions, torch.zeros(2, 3), LABELS, ONES).tolist()
+    assert quiet == 1
+    assert loud == pytest.approx(1)
 
 
 def test_what_overflows_is_not_known():

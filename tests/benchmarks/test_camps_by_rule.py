@@ -31,12 +31,12 @@ def test_all_rules_of_the_same_rounds(camps):
     assert counts == {
         "honest by camps": (0, 4),
         "attackers by camps": (4, 4),
+        "honest by camps of c": (0, 4),
+        "attackers by camps of c": (0, 4),
         "honest by signs": (1, 4),
         "attackers by signs": (0, 4),
-        "honest by camps of k": (0, 4),
-        "attackers by camps of k": (4, 4),
     }
-    row = "| text, flips | 1 | 1 | 0 | 0 of 4 | 4 of 4 | 1 of 4 | 0 of 4 | 0 of 4 | 4 of 4 |"
+    row = "| text, flips | 1 | 1 | 0 | 0 of 4 | 4 of 4 | 0 of 4 | 0 of 4 | 1 of 4 | 0 of 4 |"
     assert camps.table([line]).splitlines()[2] == row
 
 
@@ -46,8 +46,7 @@ def test_settings_are_experiments(camps):
 
 
 def test_drift_is_no_camp(camps):
-    """Of a net four clients of one round have cosines of 0.3, four of another of 0.02: one camp, as rounds have sizes.
-    Knowledge is taken as it is, and there they are two."""
+    """Four clients of one round have 0.3, four of another 0.02: one camp, as rounds do not compare."""
     noise = [0.99, 1.01, 1.02, 0.98]
     first, second = (
         {
@@ -61,4 +60,4 @@ def test_drift_is_no_camp(camps):
     )
     _, counts = camps.held([first, second])
     assert counts["honest by camps"] == (0, 8)
-    assert counts["honest by camps of k"] == (4, 8)
+    assert counts["honest by camps of c"] == (0, 8)

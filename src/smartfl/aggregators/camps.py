@@ -30,9 +30,9 @@ class Camps:
 def lower_camp(who: Tensor, when: Tensor, c: Tensor) -> Tensor:
     """(n,) bool: who of n clients is in the lower of two camps; nobody if there is but one.
 
-    Entry e says that client ``who[e]`` (0 … n − 1) had the number ``c[e]`` in round ``when[e]`` (0 … R − 1).  Numbers of
-    different rounds do not compare: all shrink as a model learns, and each camp in its own way.  So a camp has a mean of
-    its own in every round, l_r and u_r, around which its members lie with variance v_r, and a client's place is
+    Entry e says that client ``who[e]`` (0 … n − 1) had the number ``c[e]`` in round ``when[e]`` (0 … R − 1).  Numbers
+    of different rounds do not compare: all shrink as a model learns, and each camp in its own way.  So a camp has a
+    mean of its own in every round, l_r and u_r, around which its members lie with variance v_r, and a client's place is
 
         x_i = Σ_r w_r (c_ir − (l_r + u_r)/2) / (u_r − l_r) / Σ_r w_r,      w_r = (u_r − l_r)² / v_r,
 
@@ -52,15 +52,16 @@ def lower_camp(who: Tensor, when: Tensor, c: Tensor) -> Tensor:
     start = two_camps(_sums(who, sizes * c, n) / _sums(who, sizes.square(), n))
     if start is None:
         return nobody
-    lower = start.lower
+    camps, lower = start, start.lower
     for _ in range(TURNS):
         found = _places(lower, who, when, c)
         if found is None:
             return nobody
         places, known, low, high = found
-        camps = two_camps(places[known], lower[known])
-        if camps is None:
+        refitted = two_camps(places[known], lower[known])
+        if refitted is None:
             return nobody
+        camps = refitted
         lower = lower.index_put((known.nonzero().flatten(),), camps.lower)
     camp, seen = (lower > 0.5) & known, int(known.sum())
     better = camps.gain > _akaike(4, seen) - _akaike(2, seen)
