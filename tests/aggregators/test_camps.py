@@ -136,8 +136,8 @@ def test_places_by_hand() -> None:
 
 
 def test_numbers_that_shrink_from_round_to_round_are_one_group() -> None:
-    """Honest clients only: those of round 0 have 0.4, those of round 1 0.05.  Their numbers are two camps, if rounds are
-    not told apart; by places they are one."""
+    """Honest clients only: those of round 0 have 0.4, those of round 1 0.05.  If rounds were not told apart they were
+    two camps; by places they are one."""
     early, late = 0.4 + 0.01 * NOISE, 0.05 + 0.01 * NOISE
     assert once(torch.cat([early, late])).any()
     assert not by_round(dict(enumerate(early.tolist())), {20 + i: c for i, c in enumerate(late.tolist())}).any()
@@ -169,8 +169,8 @@ def test_more_rounds_tell_more() -> None:
 
 @pytest.mark.parametrize("spread", ["normal", "even"])
 def test_one_group_stays_one_over_many_rounds(spread: str) -> None:
-    """Eighty clients who differ for good, sixteen a round, in rounds that shrink and shift: nobody is in a lower camp in
-    nine of ten runs."""
+    """Eighty clients who differ for good, sixteen a round, in rounds that shrink and shift: nobody is in a lower camp
+    in nine of ten runs."""
     wrong = 0
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)

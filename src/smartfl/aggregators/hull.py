@@ -24,7 +24,9 @@ from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
 FEW = 8  # inputs on which the spread of every client's logits is measured
-SOME = 64  # inputs on which every client is heard; with half of them honest clients are mistaken for liars
+SOME = (
+    128  # inputs at most on which every client is heard; with half of them a sixth of honest ones were taken for liars
+)
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps the logits (b, C) of a mini-batch and its index (b,) to a scalar."""
@@ -90,7 +92,7 @@ class Hull:
 
     @torch.no_grad()
     def opinions(self) -> Tensor:
-        """(n, M, C) every client's own logits: on all inputs where they are there already, else on the first few."""
+        """(n, M, C) every client's own logits: on all inputs where they are there already, else on the first 128."""
         return self.vertices if self.vertices is not None else self._each(SOME)
 
     def _each(self, few: int) -> Tensor:
