@@ -154,6 +154,109 @@ def test_camps_that_shrink_each_in_its_own_way_are_told() -> None:
     assert by_round(*rounds).tolist() == [False] * 20 + [True] * 20
 
 
+def test_late_rounds_in_which_even_honest_clients_lead_away_do_not_acquit_liars() -> None:
+    """Upper camp at 0.2 once and at −0.05 in five rounds more, Σ u = −0.05: by its only round that gets anywhere the
+    lower one, at −0.3, lies."""
+    honest = [0.2, *[-0.05] * 5]
+    rounds = [
+        dict(enumerate(torch.cat([u + 0.02 * NOISE.roll(r), -0.3 + 0.02 * NOISE.roll(-r)]).tolist()))
+        for r, u in enumerate(honest)
+    ]
+    assert by_round(*rounds).tolist() == [False] * 20 + [True] * 20
+
+
+def test_who_learns_while_there_is_something_to_learn_does_not_lie() -> None:
+    """Upper camp at 0.5, lower one at 0.3, until both lead away, at 0.05 and −0.3, for five rounds: the means add up to
+    0.75 and −1.2, but by least squares it is (0.15 − 5 · 0.015) / (0.25 + 5 · 0.0025) = 0.29."""
+    rounds = [
+        dict(enumerate(torch.cat([u + 0.02 * NOISE.roll(r), low + 0.02 * NOISE.roll(-r)]).tolist()))
+        for r, (u, low) in enumerate([(0.5, 0.3), *[(0.05, -0.3)] * 5])
+    ]
+    assert not by_round(*rounds).any()
+
+
+def test_a_start_that_sees_nothing_does_not_hide_the_camps() -> None:
+    """Four rounds of ResNet-8 on CIFAR-10 under Fang's attack (knowledge rounded to 0.01; attackers are 0 to 18): from
+    the slopes alone the turns end with one camp, since the attackers of the first round are as low as those of the last
+    and honest ones shrink from 0.2 to 0."""
+    camp = by_round(
+        {
+            0: -0.05,
+            2: -0.06,
+            4: -0.05,
+            9: -0.06,
+            10: -0.05,
+            14: -0.05,
+            18: -0.05,
+            26: 0.17,
+            27: 0.24,
+            28: 0.22,
+            29: 0.27,
+            30: 0.08,
+            35: 0.21,
+            40: 0.19,
+            43: 0.21,
+            44: 0.22,
+        },
+        {
+            1: -0.19,
+            4: -0.19,
+            7: -0.19,
+            11: -0.19,
+            12: -0.19,
+            19: 0.03,
+            20: 0.23,
+            22: 0.09,
+            28: 0.04,
+            30: -0.01,
+            32: 0.14,
+            33: 0.1,
+            36: 0.13,
+            42: 0.11,
+            43: 0.05,
+            45: 0.09,
+        },
+        {
+            6: -0.3,
+            8: -0.31,
+            12: -0.31,
+            13: -0.31,
+            15: -0.3,
+            16: -0.31,
+            22: 0.04,
+            23: 0.05,
+            24: 0.06,
+            25: 0.02,
+            28: -0.06,
+            33: -0.02,
+            34: 0.04,
+            38: -0.07,
+            39: 0.18,
+            40: 0.08,
+        },
+        {
+            3: -0.09,
+            4: -0.09,
+            5: -0.08,
+            7: -0.08,
+            10: -0.08,
+            14: -0.08,
+            17: -0.08,
+            21: -0.02,
+            23: 0.01,
+            30: -0.03,
+            31: -0.08,
+            36: 0.05,
+            37: -0.14,
+            39: 0.07,
+            41: 0.01,
+            45: -0.0,
+        },
+    )
+    assert camp[:19].all()
+    assert camp[19:].sum() <= 2
+
+
 def test_more_rounds_tell_more() -> None:
     """Three standard deviations apart are one group in one round, and two in four with noise of their own."""
     generator = torch.Generator().manual_seed(0)

@@ -27,6 +27,15 @@ class Camps:
     gain: float  # twice the log-likelihood over that of a single one
 
 
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where n clients stand between two camps whose means are known."""
+
+    x: Tensor  # (n,) float64: −½ in the middle of the lower camp, ½ in that of the upper one
+    known: Tensor  # (n,) bool: of whom a round tells it
+    reach: float  # how far the lower camp gets, in what the upper one does; infinite if that gets nowhere
+
+
 def lower_camp(who: Tensor, when: Tensor, c: Tensor) -> Tensor:
     """(n,) bool: who of n clients is in the lower of two camps; nobody if there is but one.
 
@@ -38,37 +47,63 @@ def lower_camp(who: Tensor, when: Tensor, c: Tensor) -> Tensor:
 
     −½ in the middle of the lower camp and ½ in that of the upper one (a latent class model, Lazarsfeld and Henry 1968).
     Rounds in which one of the camps has nobody, or the lower one is ahead, say nothing.  Means are fitted to camps and
-    camps to places in turns, from the slopes by which a client's numbers follow the size m of its rounds (the median
-    |c|: a few with large numbers do not decide it), Σ m c / Σ m².
+    camps to places in turns, from two starts, of which the one counts that explains more: the slopes by which a
+    client's numbers follow the size m of its rounds (the median |c|: a few with large numbers do not decide it),
+    Σ m c / Σ m², and its mean distance from its rounds' means, in their standard deviations.  From one start alone the
+    turns now and then end where there is nothing to see.
 
     There are two camps if two distributions explain the places better than chance lets them, by Akaike's criterion with
     Hurvich and Tsai's (1989) correction for few numbers (up to six cannot be told apart); if they are 3.5 (1 + 5/n)
-    standard deviations from each other, farther than one group that is spread evenly seems to be from itself; if the
-    upper one's means add up to more than 0; and if the lower one gets next to nowhere: a quarter of that at most.
+    standard deviations from each other, farther than one group that is spread evenly seems to be from itself; and if
+    the lower one gets next to nowhere where the upper one gets anywhere, u_r > 0: to a quarter of it by least squares,
+
+        Σ u_r l_r / Σ u_r² ≤ ¼.
+
+    Late rounds, in which even honest clients lead away from what a model knows already, do not say who lies.
     """
     n = int(who.max()) + 1 if len(who) else 0
     nobody = torch.zeros(n, dtype=torch.bool)
-    sizes = torch.stack([c[when == r].abs().median() for r in range(int(when.max()) + 1)])[when] if n else c
-    start = two_camps(_sums(who, sizes * c, n) / _sums(who, sizes.square(), n))
-    if start is None:
+    settled = [found for start in _starts(who, when, c, n) if (found := _settled(start, who, when, c)) is not None]
+    if not settled:
         return nobody
-    camps, lower = start, start.lower
-    for _ in range(TURNS):
-        found = _places(lower, who, when, c)
-        if found is None:
-            return nobody
-        places, known, low, high = found
-        refitted = two_camps(places[known], lower[known])
-        if refitted is None:
-            return nobody
-        camps = refitted
-        lower = lower.index_put((known.nonzero().flatten(),), camps.lower)
-    camp, seen = (lower > 0.5) & known, int(known.sum())
+    camps, places = max(settled, key=lambda found: found[0].gain)
+    seen = int(places.known.sum())
+    camp = nobody.index_put((places.known.nonzero().flatten(),), camps.lower > 0.5)
     better = camps.gain > _akaike(4, seen) - _akaike(2, seen)
     distant = camps.apart >= APART * (1 + FEW / seen)
     least = max(2, SMALLEST * seen)
     enough = least <= int(camp.sum()) <= seen - least
-    return camp if better and distant and enough and high > 0 and low <= NOWHERE * high else nobody
+    return camp if better and distant and enough and places.reach <= NOWHERE else nobody
+
+
+def _starts(who: Tensor, when: Tensor, c: Tensor, n: int) -> list[Tensor]:
+    """(n,) how far each client is in the lower camp, by its slope and by its distance from its rounds' means."""
+    if n == 0:
+        return []
+    rounds = [c[when == r] for r in range(int(when.max()) + 1)]
+    size = torch.stack([x.abs().median() for x in rounds])[when]
+    slope = _sums(who, size * c, n) / _sums(who, size.square(), n)
+    mean = torch.stack([x.mean() for x in rounds])[when]
+    spread = torch.stack([x.std(correction=0) for x in rounds])[when]
+    distance = torch.where(spread > 0, (c - mean) / spread, 0.0)
+    return [
+        camps.lower
+        for x in (slope, _sums(who, distance, n) / _sums(who, torch.ones_like(c), n))
+        if (camps := two_camps(x)) is not None
+    ]
+
+
+def _settled(lower: Tensor, who: Tensor, when: Tensor, c: Tensor) -> tuple[Camps, Places] | None:
+    """Where camps that begin as ``lower`` (n,) says end; None if no round tells them apart."""
+    found: tuple[Camps, Places] | None = None
+    for _ in range(TURNS):
+        places = _places(lower, who, when, c)
+        camps = None if places is None else two_camps(places.x[places.known], lower[places.known])
+        if places is None or camps is None:
+            return None
+        lower = lower.index_put((places.known.nonzero().flatten(),), camps.lower)
+        found = camps, places
+    return found
 
 
 def two_camps(x: Tensor, lower: Tensor | None = None) -> Camps | None:
@@ -113,9 +148,8 @@ def two_camps(x: Tensor, lower: Tensor | None = None) -> Camps | None:
     return Camps(g[best], float((high - low)[best] / variance[best].sqrt()), gain)
 
 
-def _places(lower: Tensor, who: Tensor, when: Tensor, c: Tensor) -> tuple[Tensor, Tensor, float, float] | None:
-    """(n,) places of clients who are as far in the lower camp as ``lower`` (n,) says, (n,) of whom they are known, and
-    what the means of the lower camp and of the upper one add up to; None if no round says anything."""
+def _places(lower: Tensor, who: Tensor, when: Tensor, c: Tensor) -> Places | None:
+    """Places of clients who are as far in the lower camp as ``lower`` (n,) says; None if no round says anything."""
     g, rounds = lower[who], int(when.max()) + 1
     count, below = _sums(when, torch.ones_like(c), rounds), _sums(when, g, rounds)
     low = _sums(when, g * c, rounds) / below
@@ -129,9 +163,13 @@ def _places(lower: Tensor, who: Tensor, when: Tensor, c: Tensor) -> tuple[Tensor
     place = torch.where(tells[when], (c - (low + high)[when] / 2) / width[when], 0.0)
     n = len(lower)
     weights = _sums(who, weight[when], n)
-    known = weights > 0
-    places = _sums(who, weight[when] * place, n) / weights
-    return places, known, float(low[tells].sum()), float(high[tells].sum())
+    ahead = tells & (high > 0)
+    reach = float(high[ahead] @ low[ahead] / (high[ahead] @ high[ahead]))
+    return Places(
+        x=_sums(who, weight[when] * place, n) / weights,
+        known=weights > 0,
+        reach=reach if ahead.any() else math.inf,
+    )
 
 
 def _sums(index: Tensor, values: Tensor, n: int) -> Tensor:
