@@ -60,6 +60,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], float, str, float, int]] = {  # base, 
     "CIFAR-10, none, alpha 1": (CIFAR, 1.0, "", 0, 8),
     "CIFAR-10, flip 0.4, alpha 1": (CIFAR, 1.0, "label_flip", 0.4, 8),
     "CIFAR-10, omniscient 0.7, alpha 1": (CIFAR, 1.0, "omniscient", 0.7, 8),
+    "CIFAR-10, Fang 0.4, alpha 1": (CIFAR, 1.0, "fang_median", 0.4, 12),
 }
 
 
