@@ -109,7 +109,7 @@ class FittedOnce(CalibratedLoss):
 class DamageOnly(Mistrust):
     """A memory of damage, not of contradiction."""
 
-    def learn(self, ids: Sequence[int], c: Tensor, size: float = 1.0) -> None:
+    def learn(self, ids: Sequence[int], k: Tensor) -> None:
         pass
 
 

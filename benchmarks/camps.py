@@ -92,7 +92,7 @@ class Watch:
 
     def __call__(self, hull: Hull, updates: Updates, loss: CalibratedLoss) -> Tensor:
         cosines = agreement(hull, updates, loss)  # the loss has now seen the logits of the global model
-        opinions = hull.opinions()
+        opinions = hull.opinions(range(len(updates)))
         heard = slice(opinions.shape[1])
         self.cosines = cosines.tolist()
         self.knowledge = knowledge(opinions, loss.latest[heard], loss.labels[heard], loss.weights[heard]).tolist()
@@ -123,6 +123,12 @@ def uphill(cosines: list[list[float]]) -> list[bool]:
     return [sum(c) + usual <= 0 for c in cosines] if any(sum(c) > 0 for c in cosines) else [False] * len(cosines)
 
 
+def take_up(past: Mistrust, ids: list[int], numbers: list[float]) -> None:
+    """As SmartFL does it: a client is heard four times."""
+    heard = past.to_hear(ids)
+    past.learn([ids[place] for place in heard], torch.tensor([numbers[place] for place in heard], dtype=torch.float64))
+
+
 def held(rounds: list[dict[str, Any]]) -> tuple[list[set[int]], dict[str, tuple[int, int]]]:
     """Who is held to contradict by SmartFL's rule after every round; and after the last one, of honest clients and of
     attackers, how many are by every rule, and of how many."""
@@ -131,8 +137,8 @@ def held(rounds: list[dict[str, Any]]) -> tuple[list[set[int]], dict[str, tuple[
     accused: list[set[int]] = []
     for line in rounds:
         malicious.update(line["malicious"])
-        by_rule.learn(line["ids"], torch.tensor(line["knowledge"], dtype=torch.float64))
-        by_cosines.learn(line["ids"], torch.tensor(line["cosines"], dtype=torch.float64))
+        take_up(by_rule, line["ids"], line["knowledge"])
+        take_up(by_cosines, line["ids"], line["cosines"])
         for i, cosine in zip(line["ids"], line["cosines"], strict=True):
             cosines[i].append(cosine)
         seen = list(cosines)

@@ -1,5 +1,7 @@
 """Evidence against clients, and what SmartFL makes of it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from smartfl.aggregators import SmartFL
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
-from smartfl.aggregators.mistrust import ROUNDS, Mistrust
+from smartfl.aggregators.mistrust import HEARINGS, ROUNDS, Mistrust
 from smartfl.aggregators.proxy import client_logits, model_logits
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
@@ -77,6 +79,30 @@ def test_what_is_older_than_a_hundred_rounds_is_forgotten() -> None:
         past.learn(range(20), LIARS)
     assert len(past.state_dict()["cohorts"]) == ROUNDS
     assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
+
+
+def test_who_is_heard() -> None:
+    """Four times, and again when the first time is a hundred rounds ago; rounds in which nobody is heard count too."""
+    past = Mistrust()
+    for _ in range(HEARINGS):
+        assert past.to_hear([7, 3]) == [0, 1]
+        past.learn([7], values(0.1))
+    assert past.to_hear([7, 3, 8]) == [1, 2]
+    for _ in range(ROUNDS - HEARINGS - 1):
+        past.learn([], values())
+    assert past.to_hear([7]) == []
+    past.learn([], values())
+    assert past.to_hear([7]) == [0]
+
+
+def test_rounds_in_which_nobody_is_heard_change_nothing_and_survive_a_resume() -> None:
+    past, again = Mistrust(), Mistrust()
+    past.learn([], values())
+    past.learn(range(20), LIARS)
+    past.learn([], values())
+    assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
+    again.load_state_dict(past.state_dict())
+    assert again == past
 
 
 def test_how_far_apart_camps_must_be() -> None:
@@ -235,6 +261,16 @@ def test_knowledge_is_of_what_changed_since_the_global_model_on_balanced_samples
     assert rule.state_dict()["cohorts"] == [list(updates.ids)]
     assert not torch.allclose(knowledge(opinions, before, labels[heard], torch.ones_like(weights)), expected)
     assert expected[2] < 0 < expected[0]
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_a_client_is_heard_in_four_rounds_and_a_newcomer_after_them(linear: bool) -> None:
+    problem, rule = Problem(), SmartFL(server_epochs=1)
+    problem.model.linear_in_parameters = linear
+    for ids in [(0, 1, 2)] * 5 + [(0, 1, 9)]:
+        rule(replace(problem.updates(problem.around(1, 1, -1)), ids=ids), problem.server())
+    assert rule.state_dict()["cohorts"] == [[0, 1, 2]] * 4 + [[], [9]]
+    assert len(rule.state_dict()["knowledge"]) == 13
 
 
 def test_a_camp_of_a_linear_model_is_told_by_knowledge() -> None:

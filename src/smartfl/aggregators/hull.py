@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
@@ -24,9 +24,7 @@ from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
 FEW = 8  # inputs on which the spread of every client's logits is measured
-SOME = (
-    128  # inputs at most on which every client is heard; with half of them a sixth of honest ones were taken for liars
-)
+SOME = 128  # inputs at most on which a client is heard; with half of them a sixth of honest ones were taken for liars
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps the logits (b, C) of a mini-batch and its index (b,) to a scalar."""
@@ -88,17 +86,18 @@ class Hull:
         return self._scale
 
     def _logit_scale(self) -> float:
-        return logit_scale(self._each(FEW) if self.vertices is None else self.vertices)
+        return logit_scale(self._each(range(len(self.matrix)), FEW) if self.vertices is None else self.vertices)
 
     @torch.no_grad()
-    def opinions(self) -> Tensor:
-        """(n, M, C) every client's own logits: on all inputs where they are there already, else on the first 128."""
-        return self.vertices if self.vertices is not None else self._each(SOME)
+    def opinions(self, clients: Sequence[int]) -> Tensor:
+        """(m, M, C) the own logits of m ``clients``: on all inputs where they are known, else on the first 128."""
+        return self.vertices[list(clients)] if self.vertices is not None else self._each(clients, SOME)
 
-    def _each(self, few: int) -> Tensor:
-        """(n, few, C) every client's own logits on the first ``few`` inputs: a pass for each."""
+    def _each(self, clients: Sequence[int], few: int) -> Tensor:
+        """(m, few, C) the own logits of m ``clients`` on the first ``few`` inputs: a pass for each."""
         found = []
-        for row in self.matrix:
+        for client in clients:
+            row = self.matrix[client]
             self.model.settle(from_moments(row, self.spec) if self.moments else row)
             found.append(self.model(self.inputs[:few]))
         return torch.stack(found)
