@@ -126,7 +126,10 @@ def uphill(cosines: list[list[float]]) -> list[bool]:
 def take_up(past: Mistrust, ids: list[int], numbers: list[float]) -> None:
     """As SmartFL does it: a client is heard four times."""
     heard = past.to_hear(ids)
-    past.learn([ids[place] for place in heard], torch.tensor([numbers[place] for place in heard], dtype=torch.float64))
+    if heard:
+        past.learn(
+            [ids[place] for place in heard], torch.tensor([numbers[place] for place in heard], dtype=torch.float64)
+        )
 
 
 def held(rounds: list[dict[str, Any]]) -> tuple[list[set[int]], dict[str, tuple[int, int]]]:

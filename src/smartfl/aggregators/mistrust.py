@@ -16,8 +16,7 @@ from smartfl.aggregators.camps import lower_camp
 from smartfl.errors import UserError
 
 PRIOR = 0.5  # rounds' worth of evidence that a client is like all others
-ROUNDS = 100  # whose knowledge is remembered: who begins to lie is found, and a long run does not slow down
-HEARINGS = 4  # in that time: early ones tell most, and hearing everyone every round would cost more than the search may
+HEARINGS = 4  # of a client: early ones tell most, and each costs a net a pass over the samples
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ class Mistrust:
 
     *Contradiction* (``learn``), for which e_i = 1.  Attackers of one mind who are the majority get no marks, because
     where they all lead costs next to nothing once the rest has left; but what they say is against the labels.  How far
-    it is is their ``knowledge`` k_i, for which a client is heard in the first four of its rounds, and again when these
-    are a hundred rounds ago.  If the clients heard fall into two camps, of which the lower one gets next to nowhere
-    (``lower_camp``), its members contradict.  Honest clients of one class may know less than nothing of the others, but
-    they are one group; so a sign alone says nothing.
+    it is is their ``knowledge`` k_i, for which a client is heard in the first four of its rounds: later ones, in
+    which even honest clients lead away from what the model knows already, tell less.  If the clients heard fall into
+    two camps, of which the lower one gets next to nowhere (``lower_camp``), its members contradict.  Honest clients of
+    one class may know less than nothing of the others, but they are one group; so a sign alone says nothing.
     """
 
     _held: dict[int, Marks] = field(default_factory=dict, init=False)
@@ -82,20 +81,19 @@ class Mistrust:
 
     def to_hear(self, ids: Sequence[int]) -> list[int]:
         """Where in ``ids`` the clients are who have not been heard often enough."""
-        often = Counter(i for heard, _ in self._known[1 - ROUNDS :] for i in heard)
+        often = Counter(i for heard, _ in self._known for i in heard)
         return [place for place, i in enumerate(ids) if often[i] < HEARINGS]
 
     def learn(self, ids: Sequence[int], k: Tensor) -> None:
-        """Take up how a round began: the knowledge ``k`` (m,) of those who were heard, ``ids``; it may be nobody."""
-        self._known = [*self._known, (tuple(ids), tuple(k.tolist()))][-ROUNDS:]
+        """Take up how a round began: the knowledge ``k`` (m,) of those who were heard, ``ids``."""
+        self._known.append((tuple(ids), tuple(k.tolist())))
         self._divide()
 
     def _divide(self) -> None:
         seen = sorted({i for ids, _ in self._known for i in ids})
         place = {i: n for n, i in enumerate(seen)}
         who = torch.tensor([place[i] for ids, _ in self._known for i in ids], dtype=torch.int64)
-        rounds = [ids for ids, _ in self._known if ids]
-        when = torch.tensor([r for r, ids in enumerate(rounds) for _ in ids], dtype=torch.int64)
+        when = torch.tensor([r for r, (ids, _) in enumerate(self._known) for _ in ids], dtype=torch.int64)
         k = torch.tensor([value for _, values in self._known for value in values], dtype=torch.float64)
         self._camp = frozenset(itertools.compress(seen, lower_camp(who, when, k).tolist()))
 

@@ -188,11 +188,12 @@ class SmartFL(Aggregator):
 
     def _take_up(self, hull: Hull, ids: Sequence[int], loss: CalibratedLoss) -> None:
         """What the round says of its clients before the search; ``loss`` has last seen the logits of w^t."""
-        heard, k = self._past.to_hear(ids), torch.empty(0)
-        if heard:
-            opinions = hull.opinions(heard)
-            seen = slice(opinions.shape[1])
-            k = knowledge(opinions, loss.latest[seen], loss.labels[seen], loss.weights[seen])
+        heard = self._past.to_hear(ids)
+        if not heard:
+            return
+        opinions = hull.opinions(heard)
+        seen = slice(opinions.shape[1])
+        k = knowledge(opinions, loss.latest[seen], loss.labels[seen], loss.weights[seen])
         self._past.learn([ids[place] for place in heard], k)
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
