@@ -61,9 +61,9 @@ class SmartFL(Aggregator):
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
     ``mistrust`` = κ is how much memory counts: weight on client i, in any layer, costs κ λ e_i more, where e_i in
     [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it is in a camp that contradicts the labels
-    (4 κ λ s where logits are linear in the parameters, which tell it better); ids must mean the same client in every
-    round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless
-    told.  With a memory, an instance belongs to one federation.
+    (4 κ λ s where logits are linear in the parameters); ids must mean the same client in every round.  0 is a server
+    without memory, as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs to one
+    federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
@@ -208,9 +208,10 @@ class SmartFL(Aggregator):
         """(n,) what weight on each client costs for what past rounds hold against it; 0 without memory.
 
         Damage was measured in units of λ and is charged in them.  Who contradicts pays for the whole scale, λs: where
-        logits are small and s is large, so are gradients, and λ alone would not be noticed.  Where contradiction is
-        told by knowledge, next to without a mistake, it is four times as much.  The search charges it in every layer or
-        class, whose gradients are parts of the whole: L times as much for weight in all.
+        logits are small and s is large, so are gradients, and λ alone would not be noticed.  A linear model takes four
+        times that, and label flippers need it there; a net of clients of one class each does not, because it learns
+        from what attackers have left right.  The search charges it in every layer or class, whose gradients are parts
+        of the whole: L times as much for weight in all.
         """
         contradiction = loss.scale if hull.vertices is None else 4 * loss.scale
         held = torch.where(self._past.contradict(ids), contradiction, self._past.of(ids))
