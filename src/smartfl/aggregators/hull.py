@@ -24,7 +24,7 @@ from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
 FEW = 8  # inputs on which the spread of every client's logits is measured
-SOME = 128  # inputs at most on which a client is heard; with half of them a sixth of honest ones were taken for liars
+SOME = 128  # inputs at most on which a client is heard: of half as many, what it knows is too noisy
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps the logits (b, C) of a mini-batch and its index (b,) to a scalar."""
