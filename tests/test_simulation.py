@@ -114,6 +114,17 @@ def test_attackers_drawn_per_round_are_a_fixed_share_of_the_cohort(tiny, rate, c
     assert len(set(chosen)) > 1
 
 
+@pytest.mark.parametrize("who", ["fixed", "per_round"])
+@pytest.mark.parametrize("attack", ["label_flip", "omniscient"])
+def test_attackers_who_begin_late_are_honest_until_then(tiny, attack, who):
+    """Rounds 1 and 2 are, to the bit, those of a federation without attackers; round 3 is not."""
+    lying = {"name": attack, "rate": 0.75, "who": who, "since": 3}
+    late, honest = records(tiny(attack=lying, rounds=3)), records(tiny(rounds=3))
+    assert [(r.accuracy, r.loss, r.malicious) for r in late[:2]] == [(r.accuracy, r.loss, ()) for r in honest[:2]]
+    assert late[2].malicious
+    assert late[2].loss != honest[2].loss
+
+
 def test_malicious_mass_is_the_attackers_share_of_the_weights(tiny):
     for record in records(tiny(attack=LABEL_FLIP, rounds=3)):
         weights = dict(zip(record.ids, record.coefficients, strict=True))

@@ -142,7 +142,10 @@ class Simulation:
         return sorted(int(i) for i in rng.choice(eligible, size, replace=False, p=p))
 
     def _malicious(self, cohort: list[int], t: int) -> frozenset[int]:
+        """Who of the cohort lies in round t."""
         settings = self.experiment.attack
+        if t < settings.since:
+            return frozenset()
         if settings.who == "fixed":
             return self.federation.malicious.intersection(cohort)
         rng = numpy_stream(self.experiment.seed, "attackers", t)

@@ -50,6 +50,9 @@ IN_THE_FILE = [
     ),
     ({"attack": {"rate": 0.4}}, r"attack\.name must be given when attack\.rate is above 0"),
     ({"attack": LABEL_FLIP | {"who": "all"}}, r"^attack\.who = 'all': .*'fixed' or 'per_round'"),
+    ({"attack": LABEL_FLIP | {"since": 0}}, r"^attack\.since = 0: "),
+    ({"attack": LABEL_FLIP | {"since": 4}, "rounds": 3}, r"attack\.since = 4 is after the last of 3 rounds"),
+    ({"attack": {"since": 2}}, r"attack\.name must be given when attack\.since is above 1"),
     ({"attack": LABEL_FLIP | {"report": "lots"}}, r"^attack\.report = 'lots': "),
     ({"attack": LABEL_FLIP | {"report": -3}}, r"^attack\.report = -3: "),
     ({"aggregator": "krum"}, r"^aggregator = 'krum': a table is accepted, \[aggregator\]$"),
@@ -76,7 +79,7 @@ BEFORE_A_RUN = [
     ({"attack": {"name": "label_flop", "rate": 0.1}}, r"^attack\.name = 'label_flop' is unknown; accepted: "),
     (
         {"attack": LABEL_FLIP | {"loud": True}},
-        r"^attack\.loud is not a setting; accepted: name, rate, who, report, variant",
+        r"^attack\.loud is not a setting; accepted: name, rate, who, since, report, variant",
     ),
     ({"aggregator": {"nam": "krum"}}, r"^aggregator\.nam is not a setting \(did you mean name\?\)"),
     ({"aggregator": {"name": "fedavg", "f": 2}}, r"^aggregator\.f is not a setting: 'fedavg' has none$"),

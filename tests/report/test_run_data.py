@@ -30,6 +30,22 @@ def test_label_names_variant_and_wrapped_rule(make_run):
     assert RunData.read(wrapped).label == "Bucketing(Rule) · seed 0"
 
 
+def test_a_late_attack_is_said_and_its_weight_is_that_of_the_rounds_under_attack(make_run):
+    """Masses 0, 0, 0.2, 0.4 from round 3 on: 0.3; one attacker of four in each of them, and none before: 0.25."""
+    path = make_run(rounds=4, clients=4, attack={"name": "label_flip", "rate": 0.25, "since": 3})
+    masses, who = [0.0, 0.0, 0.2, 0.4], [[], [], [1], [1]]
+    (path / "rounds.jsonl").write_text(
+        "\n".join(json.dumps({"round": k, "accuracy": 0.5, "malicious_mass": m}) for k, m in enumerate(masses, 1))
+    )
+    (path / "coefficients.jsonl").write_text(
+        "\n".join(json.dumps({"round": k, "ids": [0, 1, 2, 3], "malicious": m}) for k, m in enumerate(who, 1))
+    )
+    run = RunData.read(path)
+    assert run.label == "SmartFL (calibrated) · label flip 0.25 from round 3 · seed 0"
+    assert run.malicious_mass == pytest.approx(0.3)
+    assert run.uniform_mass == pytest.approx(0.25)
+
+
 def test_final_best_and_mean_of_the_last_ten(make_run):
     """0.00, 0.05, …, 0.55, then 0.30: final 0.30, best 0.55, last ten (0.15 + … + 0.55 + 0.30) / 10 = 3.45 / 10."""
     run = RunData.read(make_run(rounds=13, accuracies=[0.05 * k for k in range(12)] + [0.30]))

@@ -81,6 +81,7 @@ class AttackSettings(Named):
     name: str = DEFAULT_NAMES["attack"]
     rate: float = Field(0.0, ge=0, le=1, description="share of all clients that are compromised")
     who: Literal["fixed", "per_round"] = Field("fixed", description="per_round draws among the cohort each round")
+    since: int = Field(1, ge=1, description="round in which they begin; until then they are honest")
     report: Literal["honest", "max", "median"] | int = Field("honest", description="sample count attackers report")
 
     @field_validator("report", mode="before")
@@ -97,6 +98,8 @@ class AttackSettings(Named):
             raise ValueError(f"attack.rate must be above 0 for the attack '{self.name}'{unsure}")
         if self.name == "none" and self.rate > 0:
             raise ValueError("attack.name must be given when attack.rate is above 0")
+        if self.name == "none" and self.since > 1:
+            raise ValueError("attack.name must be given when attack.since is above 1")
         return self
 
 
@@ -131,6 +134,12 @@ class Experiment(Table):
         if not value:
             raise ValueError("at least one model is needed")
         return value
+
+    @model_validator(mode="after")
+    def _somebody_attacks(self) -> Experiment:
+        if self.attack.since > self.rounds:
+            raise ValueError(f"attack.since = {self.attack.since} is after the last of {self.rounds} rounds")
+        return self
 
     @classmethod
     def of(cls, tables: dict[str, Any]) -> Experiment:

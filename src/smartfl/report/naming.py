@@ -27,13 +27,15 @@ def method_name(aggregator: Mapping[str, Any]) -> str:
 
 
 def attack_label(attack: Mapping[str, Any]) -> str:
-    """``label flip 0.4``; empty where nobody attacks."""
+    """``label flip 0.4``, ``label flip 0.4 from round 10``; empty where nobody attacks."""
     name = str(attack.get("name") or "none")
     if name == "none":
         return ""
-    rate = attack.get("rate")
-    shown = name.rpartition(":")[2].replace("_", " ")
-    return shown if rate is None else f"{shown} {rate:g}" if isinstance(rate, int | float) else f"{shown} {rate}"
+    rate, since = attack.get("rate"), attack.get("since", 1)
+    label = name.rpartition(":")[2].replace("_", " ")
+    if rate is not None:
+        label += f" {shown(rate)}"
+    return label if since == 1 else f"{label} from round {since}"
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

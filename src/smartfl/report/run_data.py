@@ -164,13 +164,23 @@ class RunData:
 
     @property
     def malicious_mass(self) -> float | None:
-        """Weight of all attackers together, averaged over the rounds that have one; None where nobody attacks."""
-        return _mean([r.malicious_mass for r in self.rounds if r.malicious_mass is not None]) if self.attacked else None
+        """Weight of all attackers together, averaged over the rounds that have one; None where nobody attacks.
+
+        Rounds before the attack begins (``attack.since``) do not count.
+        """
+        given = [r.malicious_mass for r in self.rounds if r.malicious_mass is not None and r.round >= self._since]
+        return _mean(given) if self.attacked else None
 
     @property
     def uniform_mass(self) -> float | None:
         """What ``malicious_mass`` would be under equal weights."""
-        return _mean([m for w in self.weights if (m := w.uniform_mass) is not None]) if self.attacked else None
+        given = [m for w in self.weights if (m := w.uniform_mass) is not None and w.round >= self._since]
+        return _mean(given) if self.attacked else None
+
+    @property
+    def _since(self) -> int:
+        since = self.experiment.get("attack", {}).get("since")
+        return since if isinstance(since, int) else 0
 
     @property
     def seconds_per_round(self) -> float | None:
