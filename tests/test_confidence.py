@@ -42,7 +42,7 @@ def test_chance_level_is_a_disagreement_only_once_the_model_had_time() -> None:
     proxy = proxy_of([0, 1] * 10, 2)
     guess, right = torch.tensor([[1.0, 0.0]] * 20), torch.eye(2).repeat(10, 1)
     assert proxy_statement(guess, proxy, t=4)[2] == ()
-    assert "disagree: the new model gets 10 of 20 right" in proxy_statement(guess, proxy, t=5)[2][0]
+    assert "the new model gets 10 of the server's 20 samples right" in proxy_statement(guess, proxy, t=5)[2][0]
     assert proxy_statement(right, proxy, t=5)[2] == ()
 
 
@@ -50,7 +50,7 @@ def test_naming_the_largest_class_of_many_is_a_disagreement_too() -> None:
     """Of 100 samples 60 are of class 0: always saying 0 is right in 60, whose interval begins at 50 %."""
     proxy = proxy_of([0] * 60 + [1] * 20 + [2] * 20, 3)
     always, better = torch.tensor([[1.0, 0.0, 0.0]] * 100), torch.eye(3)[[0] * 60 + [1] * 20 + [0] * 20]
-    assert "disagree: the new model gets 60 of 100 right" in proxy_statement(always, proxy, t=5)[2][0]
+    assert "the new model gets 60 of the server's 100 samples right" in proxy_statement(always, proxy, t=5)[2][0]
     assert proxy_statement(better, proxy, t=5)[2] == ()
 
 

@@ -42,8 +42,8 @@ def proxy_statement(logits: Tensor, proxy: Proxy, t: int) -> tuple[float, dict[s
     largest = int(torch.bincount(labels).max())
     if t >= SETTLED and low <= max(largest / total, 1 / proxy.num_classes):
         events += (
-            f"the server's samples and the clients disagree: the new model gets {correct} of {total} right, no better "
-            f"than always naming one of the {proxy.num_classes} classes",
+            f"the new model gets {correct} of the server's {total} samples right, no better than always naming "
+            f"one of the {proxy.num_classes} classes: samples and clients disagree, or clients hardly learn",
         )
     return F.cross_entropy(logits, labels).item(), said, events
 
