@@ -66,11 +66,12 @@ def test_the_parts_of_a_server_step_run_and_its_calls_add_up():
     step = ServerStep(Workload("resnet8", (3, 8, 8)), clients=3, samples=64, epochs=3)
     assert step.steps == 6
     parts = step.parts()
-    assert [part.calls for part in parts.values()] == [6, 6, 6, 6, 1, 3, 1, 1, 1, 1]
+    assert [part.calls for part in parts.values()] == [6, 6, 6, 6, 1, 3, 1, 1, 1, 1, 1]
     for part in parts.values():
         part.work()
     step.plain_step()()
     step.aggregate(SmartFL(server_epochs=1))
+    assert step.settled()._past.to_hear(step.updates.ids) == []
     assert all(p.grad is None for p in step.model.parameters())
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from smartfl.aggregators.agreement import agreeing, agreement
 from smartfl.aggregators.calibration import best_scale, class_balance
 from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.mistrust import HEARINGS
 from smartfl.aggregators.proxy import minibatches
 from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.simplex_descent import SteadyAdam
@@ -54,6 +55,13 @@ class ServerStep:
         """Mini-batches of a whole server step."""
         return self.epochs * -(-len(self.proxy) // self.batch)
 
+    def settled(self) -> SmartFL:
+        """SmartFL in later rounds: every client has been heard as often as it is."""
+        rule = SmartFL()
+        for _ in range(HEARINGS):
+            rule._past.learn(self.updates.ids, torch.zeros(len(self.updates), dtype=torch.float64))
+        return rule
+
     def aggregate(self, rule: SmartFL) -> None:
         """The whole rule, screening and all."""
         rule(self.updates, Server(model=self.model, proxy=self.proxy, generator=torch.Generator().manual_seed(1)))
@@ -75,7 +83,7 @@ class ServerStep:
         return step
 
     def parts(self) -> dict[str, Part]:
-        """The pieces of a calibrated step with BatchNorm statistics re-estimated, SmartFL's default."""
+        """The pieces of a calibrated step with BatchNorm statistics re-estimated, SmartFL's default, in round 1."""
         hull = Hull(self.updates, self.model, self.proxy.inputs, "reestimate")
         p, index = self.updates.weights, torch.arange(self.batch)
         everything = torch.arange(len(self.proxy))
@@ -117,6 +125,7 @@ class ServerStep:
             "choice of the start": Part(begin, 1),
             "scale refit": Part(lambda: best_scale(logits, self.labels, balance, 0.1, low=1.0), self.epochs),
             "clients' logit scale": Part(spread, 1),
+            "hearing all clients": Part(lambda: hull.opinions(range(len(p))), 1),
             "restraint": Part(draw_back, 1),
             "memory": Part(lambda: hull.gradient(weights, everything, loss), 1),
             "re-estimated statistics and check": Part(lambda: hull.result(weights), 1),
