@@ -145,3 +145,16 @@ def test_gradients_come_as_float64_from_float32_models(world):
     labels = w.proxy.labels
     _, g = hull.gradient(w.updates.weights, torch.arange(8), lambda z, index: F.cross_entropy(z, labels[index]))
     assert (g.dtype, g.shape) == (torch.float64, (4,))
+
+
+def test_logits_are_computed_once_for_every_p(setting, monkeypatch):
+    model, updates, inputs, _, p = setting
+    hull, passes = Hull(updates, model, inputs), []
+    stand = hull.model
+    monkeypatch.setattr(hull, "model", lambda x: (passes.append(len(x)), stand(x))[1])
+    monkeypatch.setattr(hull, "_stand", lambda q: (hull.mix_into(q, stand.vector), stand.settle()))
+    q = p.flip(0)
+    first, other, again = (hull.logits(weights).clone() for weights in (p, q, p.clone()))
+    assert passes == [16, 16]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

@@ -49,7 +49,7 @@ class Hull:
         self.vertices = client_logits(updates, model, inputs) if linear else None
         self.model = StandingModel(model, self.spec, batchnorm, updates.origin.dtype, updates.matrix.device)
         self.parts = layers(self.spec, model) if self.vertices is None else classes(self.spec, self.vertices.shape[2])
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._seen: dict[bytes, Tensor] = {}  # logits by p: a round asks for a dozen, some of them twice
         self._scale: float | None = None
 
     def mix(self, p: Tensor) -> Tensor:
@@ -73,10 +73,10 @@ class Hull:
         """(N, C) logits of w(p) on all inputs; asked again for the same p, they are not computed again."""
         if self.vertices is not None:
             return self._mixed(p, self.vertices) if p.ndim == 1 else self._mixed(p, self._class_vertices)
-        if self._last is None or not torch.equal(self._last[0], p):
+        if (key := p.cpu().numpy().tobytes()) not in self._seen:
             self._stand(p)
-            self._last = p.clone(), self.model(self.inputs)
-        return self._last[1]
+            self._seen[key] = self.model(self.inputs)
+        return self._seen[key]
 
     @torch.no_grad()
     def logit_scale(self) -> float:
@@ -136,7 +136,6 @@ class Hull:
 
     def slope(self, vector: Tensor, loss: Loss) -> Tensor:
         """(d,) ∂L/∂w on all inputs at ``vector`` (d,), which need not be in the hull; valid until the next gradient."""
-        self._last = None
         self.model.settle(vector)
         return self.model.gradient(loss(self.model(self.inputs), torch.arange(len(self.inputs))))
 

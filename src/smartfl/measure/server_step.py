@@ -105,10 +105,12 @@ class ServerStep:
             return F.cross_entropy(logits, self.labels[index])
 
         def begin() -> None:
+            hull._seen.clear()  # logits are kept
             cosines = agreement(hull, self.updates, loss)
             SmartFL().choose_start(hull, self.updates, self.proxy, agreeing(cosines))
 
         def draw_back() -> None:
+            hull._seen.clear()
             equal = torch.full_like(p, 1 / len(p))
             corner = hull.by_layer(F.one_hot(torch.tensor(0), len(p)).to(p))
             restrained(corner, equal, lambda q: float(loss(hull.logits(q), everything)), math.inf, len(everything), 0.5)
