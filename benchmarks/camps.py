@@ -13,7 +13,6 @@ Settings that are on record are not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from record import asked
 from torch import Tensor
 
 from smartfl.aggregators.agreement import agreement
@@ -176,19 +176,15 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("run", "table"))
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
-    if args.action == "table":
+    action, out, lines = asked(__doc__)
+    if action == "table":
         print(table(lines))
         return
     torch.set_num_threads(1)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     for name in SETTINGS:
         if name not in {line["setting"] for line in lines}:
-            run(name, args.out)
+            run(name, out)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,14 @@ Settings that are on record are not run again.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from record import append
+from record import append, asked
 from torch import Tensor
 
 from smartfl.data.dataset import Dense
@@ -121,12 +118,8 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("run", "table"))
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
-    if args.action == "table":
+    action, out, lines = asked(__doc__)
+    if action == "table":
         print(table(lines))
         return
     torch.set_num_threads(1)
@@ -134,7 +127,7 @@ def main() -> None:
     for alpha, kind, share, rule in product((0.01, 1.0), CHANGES, (0.2, 0.4), RULES):
         if (alpha, share, kind, rule) not in done:
             setting = {"alpha": alpha, "share": share, "kind": kind, "rule": rule}
-            append(args.out, setting | run(alpha, share, kind, rule))
+            append(out, setting | run(alpha, share, kind, rule))
 
 
 if __name__ == "__main__":

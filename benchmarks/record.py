@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import threading
@@ -36,6 +37,16 @@ def newest(path: Path) -> dict[str, Any]:
     """The last record of a file."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
     return found
+
+
+def asked(description: str | None) -> tuple[str, Path, list[dict[str, Any]]]:
+    """What a benchmark is to do, "run" or "table", by its arguments; its record file, and the records there."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("run", "table"))
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    lines = args.out.read_text(encoding="utf-8").splitlines() if args.out.exists() else []
+    return args.action, args.out, [json.loads(line) for line in lines]
 
 
 def provenance(record: dict[str, Any]) -> str:
