@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from record import asked
+from record import to_run
 from torch import Tensor
 
 from smartfl.aggregators.agreement import agreement
@@ -176,10 +176,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    action, out, lines = asked(__doc__)
-    if action == "table":
-        print(table(lines))
-        return
+    out, lines = to_run(__doc__, table)
     torch.set_num_threads(1)
     out.parent.mkdir(parents=True, exist_ok=True)
     for name in SETTINGS:

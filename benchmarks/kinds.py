@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from record import append, asked
+from record import append, to_run
 from torch import Tensor
 
 from smartfl.data.dataset import Dense
@@ -118,10 +118,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    action, out, lines = asked(__doc__)
-    if action == "table":
-        print(table(lines))
-        return
+    out, lines = to_run(__doc__, table)
     torch.set_num_threads(1)
     done = {(line["alpha"], line["share"], line["kind"], line["rule"]) for line in lines}
     for alpha, kind, share, rule in product((0.01, 1.0), CHANGES, (0.2, 0.4), RULES):

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,18 @@ def newest(path: Path) -> dict[str, Any]:
     return found
 
 
-def asked(description: str | None) -> tuple[str, Path, list[dict[str, Any]]]:
-    """What a benchmark is to do, "run" or "table", by its arguments; its record file, and the records there."""
+def to_run(description: str | None, table: Callable[[list[dict[str, Any]]], str]) -> tuple[Path, list[dict[str, Any]]]:
+    """By the arguments of a benchmark: its record file and the records there; or print their ``table`` and leave."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("run", "table"))
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     lines = args.out.read_text(encoding="utf-8").splitlines() if args.out.exists() else []
-    return args.action, args.out, [json.loads(line) for line in lines]
+    records = [json.loads(line) for line in lines]
+    if args.action == "table":
+        print(table(records))
+        parser.exit()
+    return args.out, records
 
 
 def provenance(record: dict[str, Any]) -> str:
