@@ -52,8 +52,8 @@ def two_kinds(
     federation: Federation, share: float, change: Callable[[Tensor], Tensor]
 ) -> tuple[Federation, set[int], Tensor]:
     """The federation with ``share`` of its clients, server's samples and test samples changed; who and which are."""
-    generator = torch.Generator().manual_seed(5)
-    who = set(torch.randperm(len(federation.shards), generator=generator)[: round(share * CLIENTS)].tolist())
+    generator, clients = torch.Generator().manual_seed(5), len(federation.shards)
+    who = set(torch.randperm(clients, generator=generator)[: round(share * clients)].tolist())
     owned = torch.cat([federation.shards[client] for client in sorted(who)])
     dataset, proxy = federation.dataset, federation.proxy
     train, test = dataset.train, dataset.test
