@@ -260,9 +260,14 @@ class SmartFL(Aggregator):
 
     def _cost_of_steps(self, hull: Hull, p: Tensor, proxy: Proxy) -> Tensor:
         """(n,) what a step from p, (n,) or (L, n), towards each client costs on all samples, in units of λ."""
-        loss = replace(self._loss(hull, proxy), latest=hull.logits(p).clone())
-        loss.refit()
-        _, g = hull.gradient(p, torch.arange(len(proxy)), loss)
+        loss = self._loss(hull, proxy)
+
+        def at_its_best(logits: Tensor, index: Tensor) -> Tensor:
+            loss.latest = logits.detach().clone()  # all of them: no pass more for the scale
+            loss.refit()
+            return loss(logits, index)
+
+        _, g = hull.gradient(p, torch.arange(len(proxy)), at_its_best)
         return (g - row_dots(g, p)).view(-1, len(hull.matrix)).sum(dim=0) / loss.price
 
     def _optimise(
