@@ -24,7 +24,7 @@ from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
-from smartfl.aggregators.smartfl import SmartFL
+from smartfl.aggregators.smartfl import Found, SmartFL
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam, FlatOptimizer
 from smartfl.types import Aggregate, Proxy, Server, Updates
@@ -43,6 +43,7 @@ Part = Literal[
     "damage",  # … and what a step towards whom would have cost
     "charge",  # who contradicts pays λ, as for damage, and not λs
     "rise",  # weights are drawn back though the loss rises
+    "alone",  # who contradicts takes part in every search, at its charge
     # what SmartFL has not, on: CANDIDATES
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
@@ -180,6 +181,19 @@ class Ablated(SmartFL):
         if self.part == "charge":
             return (self.mistrust or 0.0) * loss.price * self._past.of(ids)
         return super()._dear(hull, loss, ids)
+
+    def _by_themselves(
+        self,
+        hull: Hull,
+        updates: Updates,
+        cosines: Tensor | None,
+        before: float,
+        proxy: Proxy,
+        generator: torch.Generator,
+    ) -> Found | None:
+        if self.part in ("alone", "left out"):  # the latter leaves them out by itself, however few the others are
+            return None
+        return super()._by_themselves(hull, updates, cosines, before, proxy, generator)
 
     def _restrain(
         self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]

@@ -156,3 +156,36 @@ def test_logits_are_computed_once_for_every_p(setting):
     assert passes == [16, 16]
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
+
+
+def same_face(hull, updates, model, inputs, labels, p):
+    """The hull of clients 0, 1 and 4 taken out of a hull that was used before, beside one that never had others."""
+    hull.logits(p)
+    hull.logit_scale()
+    where = torch.tensor([0, 1, 4])
+    face, other, q = hull.among(where), Hull(updates.select(where), model, inputs), p[where] / p[where].sum()
+    index = torch.arange(5)
+    for weights in filter(lambda w: w is not None, (q, other.by_layer(q), other.by_class(q))):
+        torch.testing.assert_close(face.logits(weights), other.logits(weights))
+        (a, g), (b, h) = (
+            some.gradient(weights, index, lambda z, at: F.cross_entropy(z, labels[at])) for some in (face, other)
+        )
+        assert a == pytest.approx(b)
+        torch.testing.assert_close(g, h)
+    assert face.logit_scale() == other.logit_scale() != hull.logit_scale()
+
+
+def test_a_face_is_the_hull_of_some_clients(setting):
+    model, updates, inputs, labels, p = setting
+    same_face(Hull(updates, model, inputs), updates, model, inputs, labels, p)
+
+
+def test_a_face_of_a_linear_model(setting):
+    generator = torch.Generator().manual_seed(0)
+    model, p = Logistic(4, 3).double(), setting[-1]
+    spec = FlatSpec.of(model)
+    updates = Updates.of(torch.randn(5, spec.size, generator=generator, dtype=torch.float64), spec=spec)
+    inputs = torch.randn(16, 4, generator=generator, dtype=torch.float64)
+    hull = Hull(updates, model, inputs)
+    hull.logits(hull.by_class(p))  # the vertices class by class are kept
+    same_face(hull, updates, model, inputs, setting[3], p)

@@ -322,3 +322,54 @@ def test_a_majority_of_one_mind_is_known_by_where_it_leads() -> None:
     assert found.coefficients[2:].sum() == 0
     assert rule._past.of(range(7)).tolist()[2:] == [1] * 5
     assert max(rule._past.of(range(2)).tolist()) < 0.5
+    assert "left_out" not in found.info  # two of seven are too few to do without them
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_half_of_the_clients_search_by_themselves_if_the_others_contradict(linear: bool) -> None:
+    """As if the others had not come: the same weights, to the bit."""
+    problem = Problem()
+    problem.model.linear_in_parameters = linear
+    origin = 0.2 * problem.good
+    steps = torch.stack([problem.good] * 4 + [-problem.good] * 4) + 0.5 * problem.noise.repeat(2, 1)
+    updates = problem.updates(origin + 0.1 * steps, origin=origin)
+    found = SmartFL()(updates, problem.server())
+    alone = SmartFL()(updates.select(range(4)), problem.server())
+    assert found.coefficients is not None
+    assert alone.coefficients is not None
+    assert found.info["left_out"] == 4
+    assert found.coefficients.tolist() == [*alone.coefficients.tolist(), 0, 0, 0, 0]
+    torch.testing.assert_close(found.vector, alone.vector)
+
+
+def one_round_after_all_are_known(good: list[int]) -> Aggregate:
+    """Clients 0 to 3 are trusted, 4 to 7 contradicted in four rounds; in a fifth ``good`` stay where the model is, that
+    is, at the solution, and the others lead away from it."""
+    problem, rule = Problem(), SmartFL(restraint=0.0)
+    for _ in range(HEARINGS):
+        rule._past.learn(range(8), values(*[0.4] * 4, *[-0.4] * 4))
+    spoilt = torch.tensor([0.0 if i in good else -0.5 for i in range(8)])
+    rows = problem.good + spoilt[:, None] * problem.good + 1e-3 * problem.noise.repeat(2, 1)
+    return rule(problem.updates(rows, origin=problem.good), problem.server())
+
+
+def test_who_contradicted_is_asked_again_where_the_others_would_make_the_model_worse() -> None:
+    enough, needed = one_round_after_all_are_known([0, 1, 2, 3]), one_round_after_all_are_known([4, 5, 6, 7])
+    assert enough.info["left_out"] == 4
+    assert "left_out" not in needed.info
+    assert needed.coefficients is not None
+    assert needed.coefficients[4:].sum() > 0.5
+
+
+def test_rows_that_overflow_do_not_keep_the_others_from_searching_by_themselves() -> None:
+    """Client 7 contradicted and now sends what is finite and too large for any pass: it is among those left out."""
+    problem, rule = Problem(), SmartFL(restraint=0.0)
+    problem.model.linear_in_parameters = True
+    for _ in range(HEARINGS):
+        rule._past.learn(range(8), values(*[0.4] * 4, *[-0.4] * 4))
+    rows = problem.good + 1e-3 * problem.noise.repeat(2, 1)
+    rows[7] = 3e38
+    found = rule(problem.updates(rows, origin=0.5 * problem.good), problem.server())
+    assert torch.isfinite(found.vector).all()
+    assert found.coefficients is not None
+    assert found.coefficients[7] == 0
