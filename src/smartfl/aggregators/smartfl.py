@@ -26,7 +26,7 @@ from smartfl.aggregators.proxy import (
     minibatches,
     require_proxy,
 )
-from smartfl.aggregators.restraint import restrained
+from smartfl.aggregators.restraint import free_parameters, restrained
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, check_search, descend, row_dots
 from smartfl.errors import UserError
@@ -184,11 +184,11 @@ class SmartFL(Aggregator):
         proxy: Proxy,
         generator: torch.Generator,
     ) -> Found | None:
-        """What is found among clients who do not contradict; None if there is no need, or if they are not enough.
+        """What is found among clients who do not contradict; None if nobody does, or if the others are not enough.
 
-        They are enough if they are half of the round's clients and the loss is not above ``before``, that of the last
-        global model.  Fewer may improve on it as well, and still have to leave to attackers' rows what these know of
-        classes that nobody else has.
+        They are enough if they are half of the round's clients and the loss is above ``before``, that of the last
+        global model, by no more than chance, κ Σ_l df_l / N (``free_parameters``).  Fewer than half have to leave to
+        attackers' rows what these still know of classes that nobody else has.
         """
         contradict = self._past.contradict(updates.ids)
         if not self.mistrust or not contradict.any() or 2 * contradict.sum() > len(contradict):
@@ -203,9 +203,10 @@ class SmartFL(Aggregator):
         def among_all(p: Tensor) -> Tensor:
             return p.new_zeros(*p.shape[:-1], len(contradict)).index_copy(-1, where, p)
 
-        p = among_all(found.p)
+        p, rest = among_all(found.p), self._past.trusted(updates.ids)
         after = self._loss(hull, proxy).fit(hull.logits(p))
-        if after > before or math.isinf(after):
+        chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(proxy)
+        if after > before + chance or math.isinf(after):
             return None
         return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(contradict.sum())})
 
