@@ -71,9 +71,10 @@ class SmartFL(Aggregator):
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
     ``mistrust`` = κ is how much memory counts: weight on client i, in any layer, costs κ λ e_i more, where e_i in
     [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it is in a camp that contradicts the labels
-    (4 κ λ s where logits are linear in the parameters); ids must mean the same client in every round.  0 is a server
-    without memory, as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs to one
-    federation.
+    (4 κ λ s where logits are linear in the parameters); if that camp is no more than half of a round, the others search
+    without it first, and only if they fail does it take part.  Ids must mean the same client in every round.  0 is a
+    server without memory, as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs
+    to one federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
