@@ -158,12 +158,15 @@ def test_logits_are_computed_once_for_every_p(setting):
     assert not torch.equal(first, second)
 
 
-def same_face(hull, updates, model, inputs, labels, p):
+def same_face(updates, model, inputs, labels, p, mode="mixed"):
     """The hull of clients 0, 1 and 4 taken out of a hull that was used before, beside one that never had others."""
-    hull.logits(p)
+    hull = Hull(updates, model, inputs, mode)
+    for weights in filter(lambda w: w is not None, (p, hull.by_class(p))):  # some of it is kept
+        hull.logits(weights)
     hull.logit_scale()
     where = torch.tensor([0, 1, 4])
-    face, other, q = hull.among(where), Hull(updates.select(where), model, inputs), p[where] / p[where].sum()
+    some, q = updates.select(where), p[where] / p[where].sum()
+    face, other = hull.among(where, some), Hull(some, model, inputs, mode)
     index = torch.arange(5)
     for weights in filter(lambda w: w is not None, (q, other.by_layer(q), other.by_class(q))):
         torch.testing.assert_close(face.logits(weights), other.logits(weights))
@@ -175,17 +178,15 @@ def same_face(hull, updates, model, inputs, labels, p):
     assert face.logit_scale() == other.logit_scale() != hull.logit_scale()
 
 
-def test_a_face_is_the_hull_of_some_clients(setting):
+@pytest.mark.parametrize("mode", ["mixed", "moments", "reestimate"])
+def test_a_face_is_the_hull_of_some_clients(setting, mode):
     model, updates, inputs, labels, p = setting
-    same_face(Hull(updates, model, inputs), updates, model, inputs, labels, p)
+    same_face(updates, model, inputs, labels, p, mode)
 
 
 def test_a_face_of_a_linear_model(setting):
     generator = torch.Generator().manual_seed(0)
-    model, p = Logistic(4, 3).double(), setting[-1]
+    model, (*_, labels, p) = Logistic(4, 3).double(), setting
     spec = FlatSpec.of(model)
     updates = Updates.of(torch.randn(5, spec.size, generator=generator, dtype=torch.float64), spec=spec)
-    inputs = torch.randn(16, 4, generator=generator, dtype=torch.float64)
-    hull = Hull(updates, model, inputs)
-    hull.logits(hull.by_class(p))  # the vertices class by class are kept
-    same_face(hull, updates, model, inputs, setting[3], p)
+    same_face(updates, model, torch.randn(16, 4, generator=generator, dtype=torch.float64), labels, p)

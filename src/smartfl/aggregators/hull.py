@@ -53,11 +53,11 @@ class Hull:
         self._seen: dict[bytes, Tensor] = {}  # logits by p: a round asks for a dozen, some of them twice
         self._scale: float | None = None
 
-    def among(self, clients: Tensor) -> Hull:
-        """The hull of some ``clients`` (m,) of this one's: a face of it, with the same model and inputs."""
+    def among(self, clients: Tensor, updates: Updates) -> Hull:
+        """The hull of ``updates``, those of some ``clients`` (m,): a face of this one, with its model and inputs."""
         face = copy(self)
         face.__dict__.pop("_class_vertices", None)
-        face.matrix = self.matrix[clients]
+        face.matrix = to_moments(updates.matrix, self.spec) if self.moments else updates.matrix
         face.vertices = None if self.vertices is None else self.vertices[clients]
         face._seen, face._scale = {}, None
         return face

@@ -195,7 +195,8 @@ class SmartFL(Aggregator):
         if not self.mistrust or not contradict.any() or 2 * contradict.sum() > len(contradict):
             return None
         where = torch.nonzero(~contradict).flatten()
-        some, few = hull.among(where), updates.select(where)
+        few = updates.select(where)
+        some = hull.among(where, few)
         start = self._start(some, few, proxy, None if cosines is None else cosines[where])
         if not torch.isfinite(some.logits(start)).all():
             return None
