@@ -327,49 +327,69 @@ def test_a_majority_of_one_mind_is_known_by_where_it_leads() -> None:
 
 @pytest.mark.parametrize("linear", [True, False])
 def test_half_of_the_clients_search_by_themselves_if_the_others_contradict(linear: bool) -> None:
-    """As if the others had not come: the same weights, to the bit."""
+    """As if the others had not come: the same weights, to the bit, with what is held against clients 1 and 5."""
     problem = Problem()
     problem.model.linear_in_parameters = linear
-    origin = 0.2 * problem.good
-    steps = torch.stack([problem.good] * 4 + [-problem.good] * 4) + 0.5 * problem.noise.repeat(2, 1)
+    origin, good = 0.2 * problem.good, [1, 2, 5, 7]
+    steps = torch.stack([problem.good if i in good else -problem.good for i in range(8)])
+    steps = steps + 0.5 * problem.noise.repeat_interleave(2, dim=0)
     updates = problem.updates(origin + 0.1 * steps, origin=origin)
-    found = SmartFL()(updates, problem.server())
-    alone = SmartFL()(updates.select(range(4)), problem.server())
+    rules = SmartFL(), SmartFL()
+    for rule in rules:
+        rule._past.observe([1, 5], values(2, 1))
+    found = rules[0](updates, problem.server())
+    alone = rules[1](updates.select(good), problem.server())
     assert found.coefficients is not None
     assert alone.coefficients is not None
     assert found.info["left_out"] == 4
-    assert found.coefficients.tolist() == [*alone.coefficients.tolist(), 0, 0, 0, 0]
+    assert found.coefficients[good].tolist() == alone.coefficients.tolist()
+    assert found.coefficients.sum() == pytest.approx(1)
     torch.testing.assert_close(found.vector, alone.vector)
 
 
-def one_round_after_all_are_known(good: list[int]) -> Aggregate:
-    """Clients 0 to 3 are trusted, 4 to 7 contradicted in four rounds; in a fifth ``good`` stay where the model is, that
-    is, at the solution, and the others lead away from it."""
-    problem, rule = Problem(), SmartFL(restraint=0.0)
+def a_round_after_all_are_known(
+    rows: torch.Tensor, origin: torch.Tensor, restraint: float = 0.0, linear: bool = False
+) -> Aggregate:
+    """Of eight clients four are trusted, and the last four have contradicted in four rounds."""
+    problem, rule = Problem(), SmartFL(restraint=restraint)
+    problem.model.linear_in_parameters = linear
     for _ in range(HEARINGS):
         rule._past.learn(range(8), values(*[0.4] * 4, *[-0.4] * 4))
-    spoilt = torch.tensor([0.0 if i in good else -0.5 for i in range(8)])
-    rows = problem.good + spoilt[:, None] * problem.good + 1e-3 * problem.noise.repeat(2, 1)
-    return rule(problem.updates(rows, origin=problem.good), problem.server())
+    return rule(problem.updates(rows, origin=origin), problem.server())
 
 
 def test_who_contradicted_is_asked_again_where_the_others_would_make_the_model_worse() -> None:
-    enough, needed = one_round_after_all_are_known([0, 1, 2, 3]), one_round_after_all_are_known([4, 5, 6, 7])
+    """One half of the clients stay where the model is, at the solution, and the other half lead away from it."""
+    problem = Problem()
+    stay = problem.good + 1e-3 * problem.noise
+    enough, needed = (
+        a_round_after_all_are_known(torch.cat(halves), problem.good) for halves in ((stay, 0.5 * stay), (-stay, stay))
+    )
     assert enough.info["left_out"] == 4
     assert "left_out" not in needed.info
     assert needed.coefficients is not None
     assert needed.coefficients[4:].sum() > 0.5
 
 
-def test_rows_that_overflow_do_not_keep_the_others_from_searching_by_themselves() -> None:
-    """Client 7 contradicted and now sends what is finite and too large for any pass: it is among those left out."""
-    problem, rule = Problem(), SmartFL(restraint=0.0)
-    problem.model.linear_in_parameters = True
-    for _ in range(HEARINGS):
-        rule._past.learn(range(8), values(*[0.4] * 4, *[-0.4] * 4))
-    rows = problem.good + 1e-3 * problem.noise.repeat(2, 1)
-    rows[7] = 3e38
-    found = rule(problem.updates(rows, origin=0.5 * problem.good), problem.server())
+def test_a_rise_of_the_loss_that_may_be_chance_does_not_call_them_back() -> None:
+    """The trusted ones lead a little away from the solution."""
+    problem = Problem()
+    away = torch.randn(len(problem.good), generator=torch.Generator().manual_seed(7))
+    trusted = problem.good + 0.05 * problem.noise
+    for far, chance, left_out in ((0.1, 0.0, 4), (0.178, 0.0, None), (0.178, 0.5, 4), (0.3, 0.5, None)):
+        rows = torch.cat([trusted + far * away, problem.good.expand(4, -1)])
+        assert a_round_after_all_are_known(rows, problem.good, chance).info.get("left_out") == left_out, (far, chance)
+
+
+@pytest.mark.parametrize(("linear", "left_out"), [(False, 4), (True, None)])
+def test_rows_that_overflow_are_left_out_or_refused(linear: bool, left_out: int | None) -> None:
+    """Who contradicted now sends what is finite and too large for any pass.  A linear model has everybody's logits, and
+    no mix of them is finite: there they are refused, and the rule starts again without them."""
+    problem = Problem()
+    rows = torch.cat([problem.good + 1e-3 * problem.noise, torch.full_like(problem.noise, 3e38)])
+    found = a_round_after_all_are_known(rows, 0.5 * problem.good, linear=linear)
     assert torch.isfinite(found.vector).all()
+    assert found.info.get("left_out") == left_out
+    assert bool(found.events) == linear
     assert found.coefficients is not None
-    assert found.coefficients[7] == 0
+    assert found.coefficients[4:].tolist() == [0, 0, 0, 0]
