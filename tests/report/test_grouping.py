@@ -32,6 +32,17 @@ def test_an_attack_that_differs_is_in_every_label(make_run):
     assert found == ["Krum · label flip 0.2", "Krum · label flip 0.4", "Krum · no attack"]
 
 
+def test_an_attack_from_the_first_round_is_what_records_without_that_setting_have(make_run):
+    attack = {"name": "label_flip", "rate": 0.4}
+    a = make_run("krum", folder="a", attack=attack)
+    b = make_run("krum", folder="b", seed=1, attack=attack | {"since": 1})
+    c = make_run("fedavg", folder="c", attack=attack | {"since": 1})
+    d = make_run("krum", folder="d", attack=attack | {"since": 3})
+    assert labels(a, b, c) == [("Krum", (0, 1)), ("FedAvg", (0,))]
+    found = [x for x, _ in labels(a, b, d)]
+    assert found == ["Krum · label flip 0.4", "Krum · label flip 0.4 from round 3"]
+
+
 def test_the_same_seed_twice_is_not_averaged_and_the_same_path_counts_once(make_run):
     a, b = make_run("krum", folder="a"), make_run("krum", folder="b")
     assert labels(a, b, a) == [("Krum · a", (0,)), ("Krum · b", (0,))]

@@ -11,6 +11,7 @@ from smartfl.report.naming import attack_label, flatten, shown
 from smartfl.report.run_data import RunData
 
 IDENTITY = frozenset({"seed", "name", "checkpoint_every"})  # what may differ between the runs of one method
+ALWAYS = ("attack.since", 1)  # what records had no setting for is what they did
 TRAINING = frozenset({"optimizer", "lr", "momentum", "weight_decay", "batch_size", "epochs", "participation"})
 FOREMOST = ("data.dataset", "attack")  # no other setting stands for these in a label
 
@@ -38,13 +39,13 @@ class Group:
 
 def settings(run: RunData) -> dict[str, str]:
     """Every setting of a run but its seed and name, by dotted key."""
-    return {key: shown(value) for key, value in flatten(run.experiment) if key not in IDENTITY}
+    return {k: shown(value) for k, value in flatten(run.experiment) if k not in IDENTITY and (k, value) != ALWAYS}
 
 
 def scene(run: RunData) -> dict[str, str]:
-    """What the method meets: every setting that is not its own, the attack and its rate as one."""
+    """What the method meets: every setting that is not its own, the attack with its rate and first round as one."""
     label = attack_label(run.experiment.get("attack", {})) or "none"
-    merged = ("attack.name", "attack.rate")
+    merged = ("attack.name", "attack.rate", "attack.since")
     return {"attack": label} | {k: v for k, v in settings(run).items() if k not in merged and not _own(k)}
 
 
