@@ -190,3 +190,13 @@ def test_a_face_of_a_linear_model(setting):
     spec = FlatSpec.of(model)
     updates = Updates.of(torch.randn(5, spec.size, generator=generator, dtype=torch.float64), spec=spec)
     same_face(updates, model, torch.randn(16, 4, generator=generator, dtype=torch.float64), labels, p)
+
+
+def test_a_face_does_not_take_the_logits_of_the_hull_for_its_own(setting):
+    """The same weights of the same number of clients, in another order."""
+    model, updates, inputs, _, p = setting
+    hull, order = Hull(updates, model, inputs), torch.arange(4, -1, -1)
+    face = hull.among(order, Updates.of(updates.matrix[order], spec=updates.spec))
+    other = hull.logits(p).clone()
+    torch.testing.assert_close(face.logits(p), hull.logits(p.flip(0)))
+    assert not torch.allclose(face.logits(p), other)

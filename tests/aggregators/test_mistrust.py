@@ -274,6 +274,17 @@ def test_the_cost_of_a_step_by_hand() -> None:
     assert x.tolist() == pytest.approx([0, 0.8100], abs=1e-4)
 
 
+def test_the_cost_of_a_step_at_the_best_scale_by_hand() -> None:
+    """The same with logits (0.1, −0.1) and (−0.1, 0.1): λ = 0.058871, and ln(1 + e^(−0.2 s)) + λs is lowest where
+    0.2 q_1 = λ, q_1 = 1/(1 + e^(0.2 s)): s = 5 ln(0.2/λ − 1) = 4.3717.  There g = (−sλ, sλ), and x = (0, 2s)."""
+    model = nn.Linear(1, 2, bias=False)
+    rows, inputs = torch.tensor([[0.1, -0.1], [-0.1, 0.1]]), torch.ones(1, 1)
+    updates = Updates.of(rows, origin=torch.zeros(2), spec=FlatSpec.of(model))
+    proxy = Proxy(inputs, torch.zeros(1, dtype=torch.int64), 2)
+    x = SmartFL()._cost_of_steps(Hull(updates, model, inputs), values(1, 0), proxy)
+    assert x.tolist() == pytest.approx([0, 8.7434], abs=1e-3)
+
+
 @pytest.mark.parametrize(("linear", "contradiction"), [(False, 0.4), (True, 1.6)])
 def test_what_is_held_against_clients_is_charged_by_hand(linear: bool, contradiction: float) -> None:
     """Client 0 did damage once (e = 1, ē = ½, so (1 + ¼)/(1 + ½) = 0.8333; ¼/1½ = 0.1667 for client 1), client 2 is

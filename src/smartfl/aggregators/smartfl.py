@@ -208,7 +208,7 @@ class SmartFL(Aggregator):
         p, rest = among_all(found.p), self._past.trusted(updates.ids)
         after = self._loss(hull, proxy).fit(hull.logits(p))
         chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(proxy)
-        if after > before + chance or math.isinf(after):
+        if after > before + chance:
             return None
         return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(contradict.sum())})
 

@@ -43,9 +43,9 @@ def settings(run: RunData) -> dict[str, str]:
 
 
 def scene(run: RunData) -> dict[str, str]:
-    """What the method meets: every setting that is not its own, the attack with its rate and first round as one."""
+    """What the method meets: every setting that is not its own, the attack and its rate as one."""
     label = attack_label(run.experiment.get("attack", {})) or "none"
-    merged = ("attack.name", "attack.rate", "attack.since")
+    merged = ("attack.name", "attack.rate")
     return {"attack": label} | {k: v for k, v in settings(run).items() if k not in merged and not _own(k)}
 
 
