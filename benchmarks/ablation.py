@@ -24,7 +24,7 @@ from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
-from smartfl.aggregators.smartfl import Found, SmartFL
+from smartfl.aggregators.smartfl import SmartFL
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam, FlatOptimizer
 from smartfl.types import Aggregate, Proxy, Server, Updates
@@ -182,18 +182,10 @@ class Ablated(SmartFL):
             return (self.mistrust or 0.0) * loss.price * self._past.of(ids)
         return super()._dear(hull, loss, ids)
 
-    def _by_themselves(
-        self,
-        hull: Hull,
-        updates: Updates,
-        cosines: Tensor | None,
-        before: float,
-        proxy: Proxy,
-        generator: torch.Generator,
-    ) -> Found | None:
-        if self.part in ("alone", "left out"):  # the latter leaves them out by itself, however few the others are
-            return None
-        return super()._by_themselves(hull, updates, cosines, before, proxy, generator)
+    def _left_out(self, ids: Sequence[int]) -> Tensor:
+        out = super()._left_out(ids)
+        # "left out" leaves them out by itself, however few the others are.
+        return torch.zeros_like(out) if self.part in ("alone", "left out") else out
 
     def _restrain(
         self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]

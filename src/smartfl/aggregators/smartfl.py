@@ -188,13 +188,12 @@ class SmartFL(Aggregator):
         """What is found among clients who do not contradict; None if nobody does, or if the others are not enough.
 
         They are enough if they are half of the round's clients and the loss is above ``before``, that of the last
-        global model, by no more than chance, κ Σ_l df_l / N (``free_parameters``).  Fewer than half have to leave to
-        attackers' rows what these still know of classes that nobody else has.
+        global model, by no more than chance, κ Σ_l df_l / N (``free_parameters``).
         """
-        contradict = self._past.contradict(updates.ids)
-        if not self.mistrust or not contradict.any() or 2 * contradict.sum() > len(contradict):
+        out = self._left_out(updates.ids)
+        if not out.any():
             return None
-        where = torch.nonzero(~contradict).flatten()
+        where = torch.nonzero(~out).flatten()
         few = updates.select(where)
         some = hull.among(where, few)
         start = self._start(some, few, proxy, None if cosines is None else cosines[where])
@@ -203,14 +202,22 @@ class SmartFL(Aggregator):
         found = self._find(some, start, before, proxy, generator, few.ids)
 
         def among_all(p: Tensor) -> Tensor:
-            return p.new_zeros(*p.shape[:-1], len(contradict)).index_copy(-1, where, p)
+            return p.new_zeros(*p.shape[:-1], len(out)).index_copy(-1, where, p)
 
         p, rest = among_all(found.p), self._past.trusted(updates.ids)
         after = self._loss(hull, proxy).fit(hull.logits(p))
         chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(proxy)
         if after > before + chance:
             return None
-        return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(contradict.sum())})
+        return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(out.sum())})
+
+    def _left_out(self, ids: Sequence[int]) -> Tensor:
+        """(n,) bool: who contradicts, if that is no more than half; else nobody.
+
+        Fewer than half have to leave to attackers' rows what these still know of classes that nobody else has.
+        """
+        contradict = self._past.contradict(ids)
+        return contradict & (2 * contradict.sum() <= len(contradict))
 
     def _find(
         self,
