@@ -43,7 +43,6 @@ Part = Literal[
     "damage",  # … and what a step towards whom would have cost
     "charge",  # who contradicts pays λ, as for damage, and not λs
     "rise",  # weights are drawn back though the loss rises
-    "alone",  # who contradicts takes part in every search, at its charge
     # what SmartFL has not, on: CANDIDATES
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
@@ -181,11 +180,6 @@ class Ablated(SmartFL):
         if self.part == "charge":
             return (self.mistrust or 0.0) * loss.price * self._past.of(ids)
         return super()._dear(hull, loss, ids)
-
-    def _left_out(self, ids: Sequence[int]) -> Tensor:
-        out = super()._left_out(ids)
-        # "left out" leaves them out by itself, however few the others are.
-        return torch.zeros_like(out) if self.part in ("alone", "left out") else out
 
     def _restrain(
         self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]
