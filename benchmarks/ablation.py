@@ -217,8 +217,7 @@ class Ablated(SmartFL):
         self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
     ) -> Descent:
         one = start.view(-1, len(ids))[0]  # the rows of a start are equal
-        loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
-        loss.refit()
+        loss = self._loss(hull, proxy).refitted(hull.logits(one))
         dear = self._dear(hull, loss, ids)
         out = self._out(hull, loss, ids)
         if out.any():

@@ -281,8 +281,13 @@ def test_the_cost_of_a_step_at_the_best_scale_by_hand() -> None:
     rows, inputs = torch.tensor([[0.1, -0.1], [-0.1, 0.1]]), torch.ones(1, 1)
     updates = Updates.of(rows, origin=torch.zeros(2), spec=FlatSpec.of(model))
     proxy = Proxy(inputs, torch.zeros(1, dtype=torch.int64), 2)
-    x = SmartFL()._cost_of_steps(Hull(updates, model, inputs), values(1, 0), proxy)
+    hull, passes = Hull(updates, model, inputs), []
+    hull.model.module.register_forward_pre_hook(lambda _, batch: passes.append(len(batch[0])))
+    assert hull.logit_scale() == pytest.approx(0.1)
+    passes.clear()
+    x = SmartFL()._cost_of_steps(hull, values(1, 0), proxy)
     assert x.tolist() == pytest.approx([0, 8.7434], abs=1e-3)
+    assert passes == [1]  # one pass, of the one sample
 
 
 @pytest.mark.parametrize(("linear", "contradiction"), [(False, 0.4), (True, 1.6)])

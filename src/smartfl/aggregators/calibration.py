@@ -103,6 +103,12 @@ class CalibratedLoss:
         """The best scale for the latest logits: a pass over all samples would cost half as much as an epoch."""
         self.scale = best_scale(self.latest, self.labels, self.weights, self.price, low=1.0)
 
+    def refitted(self, logits: Tensor) -> CalibratedLoss:
+        """The same loss at the best scale for ``logits`` (N, C) of all samples."""
+        there = replace(self, latest=logits.detach().clone())
+        there.refit()
+        return there
+
     def value(self, logits: Tensor) -> float:
         """min_s of the loss of all samples, whose logits are ``logits`` (N, C), plus price·s; ∞ if they overflow."""
         fit, scale = self._at_its_best(logits)
@@ -115,8 +121,7 @@ class CalibratedLoss:
     def _at_its_best(self, logits: Tensor) -> tuple[float, float]:
         if not torch.isfinite(logits).all():
             return math.inf, 1.0
-        there = replace(self, latest=logits.clone())
-        there.refit()
+        there = self.refitted(logits)
         return float(there(logits, torch.arange(len(logits)))), there.scale
 
     def __call__(self, logits: Tensor, index: Tensor) -> Tensor:

@@ -261,13 +261,8 @@ class SmartFL(Aggregator):
     def _cost_of_steps(self, hull: Hull, p: Tensor, proxy: Proxy) -> Tensor:
         """(n,) what a step from p, (n,) or (L, n), towards each client costs on all samples, in units of λ."""
         loss = self._loss(hull, proxy)
-
-        def at_its_best(logits: Tensor, index: Tensor) -> Tensor:
-            loss.latest = logits.detach().clone()  # all of them: no pass more for the scale
-            loss.refit()
-            return loss(logits, index)
-
-        _, g = hull.gradient(p, torch.arange(len(proxy)), at_its_best)
+        # The logits of all samples are at hand in the pass itself: the scale takes none more.
+        _, g = hull.gradient(p, torch.arange(len(proxy)), lambda logits, index: loss.refitted(logits)(logits, index))
         return (g - row_dots(g, p)).view(-1, len(hull.matrix)).sum(dim=0) / loss.price
 
     def _optimise(
@@ -293,8 +288,7 @@ class SmartFL(Aggregator):
     ) -> Descent:
         """The calibrated search from ``start``, (n,) or (L, n) with equal rows."""
         one = start.view(-1, len(ids))[0]  # the hull has the logits there already
-        loss = replace(self._loss(hull, proxy), latest=hull.logits(one).clone())
-        loss.refit()
+        loss = self._loss(hull, proxy).refitted(hull.logits(one))
         dear = self._dear(hull, loss, ids)
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:

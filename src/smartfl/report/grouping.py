@@ -11,7 +11,7 @@ from smartfl.report.naming import attack_label, flatten, shown
 from smartfl.report.run_data import RunData
 
 IDENTITY = frozenset({"seed", "name", "checkpoint_every"})  # what may differ between the runs of one method
-ALWAYS = ("attack.since", 1)  # what records had no setting for is what they did
+FROM_THE_START = ("attack.since", 1)  # as in records of before there was that setting
 TRAINING = frozenset({"optimizer", "lr", "momentum", "weight_decay", "batch_size", "epochs", "participation"})
 FOREMOST = ("data.dataset", "attack")  # no other setting stands for these in a label
 
@@ -39,7 +39,9 @@ class Group:
 
 def settings(run: RunData) -> dict[str, str]:
     """Every setting of a run but its seed and name, by dotted key."""
-    return {k: shown(value) for k, value in flatten(run.experiment) if k not in IDENTITY and (k, value) != ALWAYS}
+    return {
+        k: shown(value) for k, value in flatten(run.experiment) if k not in IDENTITY and (k, value) != FROM_THE_START
+    }
 
 
 def scene(run: RunData) -> dict[str, str]:
