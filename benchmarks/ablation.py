@@ -43,6 +43,8 @@ Part = Literal[
     "damage",  # … and what a step towards whom would have cost
     "charge",  # who contradicts pays λ, as for damage, and not λs
     "rise",  # weights are drawn back though the loss rises
+    "alone",  # who contradicts takes part in every search, at its charge
+    "breadth",  # … or in none, however few classes the others have
     # what SmartFL has not, on: CANDIDATES
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient
@@ -109,8 +111,21 @@ class FittedOnce(CalibratedLoss):
 class DamageOnly(Mistrust):
     """A memory of damage, not of contradiction."""
 
-    def learn(self, ids: Sequence[int], k: Tensor) -> None:
+    def learn(self, ids: Sequence[int], k: Tensor, breadth: Tensor) -> None:
         pass
+
+
+class OutOfNoSearch(Mistrust):
+    """A memory by which everybody takes part."""
+
+    def left_out(self, ids: Sequence[int]) -> Tensor:
+        return torch.zeros(len(ids), dtype=torch.bool)
+
+
+class AnyBreadth(Mistrust):
+    """A memory that does not ask how many classes clients have."""
+
+    broad: ClassVar[float] = 0.0
 
 
 class ContradictionOnly(Mistrust):
@@ -137,7 +152,13 @@ class Ablated(SmartFL):
         super().__post_init__()
         if self.part in CANDIDATES and self.layered:
             raise UserError(f'part = "{self.part}" needs layered = false')
-        memories = {"contradiction": DamageOnly, "damage": ContradictionOnly}
+        memories: dict[str, type[Mistrust]] = {
+            "contradiction": DamageOnly,
+            "damage": ContradictionOnly,
+            "alone": OutOfNoSearch,
+            "left out": OutOfNoSearch,  # it does that by itself, however few the others are
+            "breadth": AnyBreadth,
+        }
         object.__setattr__(self, "_past", memories.get(self.part, Mistrust)())
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:

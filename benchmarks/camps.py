@@ -127,9 +127,8 @@ def take_up(past: Mistrust, ids: list[int], numbers: list[float]) -> None:
     """As SmartFL does it: a client is heard four times."""
     heard = past.to_hear(ids)
     if heard:
-        past.learn(
-            [ids[place] for place in heard], torch.tensor([numbers[place] for place in heard], dtype=torch.float64)
-        )
+        k = torch.tensor([numbers[place] for place in heard], dtype=torch.float64)
+        past.learn([ids[place] for place in heard], k, breadth=torch.zeros_like(k))
 
 
 def held(rounds: list[dict[str, Any]]) -> tuple[list[set[int]], dict[str, tuple[int, int]]]:

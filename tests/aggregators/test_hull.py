@@ -156,3 +156,47 @@ def test_logits_are_computed_once_for_every_p(setting):
     assert passes == [16, 16]
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
+
+
+def same_face(updates, model, inputs, labels, p, mode="mixed"):
+    """The hull of clients 0, 1 and 4 taken out of a hull that was used before, beside one that never had others."""
+    hull = Hull(updates, model, inputs, mode)
+    for weights in filter(lambda w: w is not None, (p, hull.by_class(p))):  # some of it is kept
+        hull.logits(weights)
+    hull.logit_scale()
+    where = torch.tensor([0, 1, 4])
+    some, q = updates.select(where), p[where] / p[where].sum()
+    face, other = hull.among(where, some), Hull(some, model, inputs, mode)
+    index = torch.arange(5)
+    for weights in filter(lambda w: w is not None, (q, other.by_layer(q), other.by_class(q))):
+        torch.testing.assert_close(face.logits(weights), other.logits(weights))
+        (a, g), (b, h) = (
+            some.gradient(weights, index, lambda z, at: F.cross_entropy(z, labels[at])) for some in (face, other)
+        )
+        assert a == pytest.approx(b)
+        torch.testing.assert_close(g, h)
+    assert face.logit_scale() == other.logit_scale() != hull.logit_scale()
+
+
+@pytest.mark.parametrize("mode", ["mixed", "moments", "reestimate"])
+def test_a_face_is_the_hull_of_some_clients(setting, mode):
+    model, updates, inputs, labels, p = setting
+    same_face(updates, model, inputs, labels, p, mode)
+
+
+def test_a_face_of_a_linear_model(setting):
+    generator = torch.Generator().manual_seed(0)
+    model, (*_, labels, p) = Logistic(4, 3).double(), setting
+    spec = FlatSpec.of(model)
+    updates = Updates.of(torch.randn(5, spec.size, generator=generator, dtype=torch.float64), spec=spec)
+    same_face(updates, model, torch.randn(16, 4, generator=generator, dtype=torch.float64), labels, p)
+
+
+def test_a_face_does_not_take_the_logits_of_the_hull_for_its_own(setting):
+    """The same weights of the same number of clients, in another order."""
+    model, updates, inputs, _, p = setting
+    hull, order = Hull(updates, model, inputs), torch.arange(4, -1, -1)
+    face = hull.among(order, Updates.of(updates.matrix[order], spec=updates.spec))
+    other = hull.logits(p).clone()
+    torch.testing.assert_close(face.logits(p), hull.logits(p.flip(0)))
+    assert not torch.allclose(face.logits(p), other)

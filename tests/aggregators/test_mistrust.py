@@ -1,5 +1,6 @@
 """Evidence against clients, and what SmartFL makes of it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,11 @@ from smartfl.types import Aggregate, Proxy, Server, Updates
 
 def values(*x: float) -> torch.Tensor:
     return torch.tensor(x, dtype=torch.float64)
+
+
+def hear(past: Mistrust, ids: Sequence[int], k: torch.Tensor, breadth: float = 1.0) -> None:
+    """Clients who have moved a share ``breadth`` of the classes each."""
+    past.learn(ids, k, torch.full_like(k, breadth))
 
 
 def test_evidence_by_hand() -> None:
@@ -49,7 +55,7 @@ LIARS = values(*[0.4] * 12, *[-0.2] * 8)  # clients 0 to 11 follow the labels, 1
 def test_who_contradicts_by_hand() -> None:
     """Client 20, who was never there, is in no camp."""
     past = Mistrust()
-    past.learn(range(20), LIARS)
+    hear(past, range(20), LIARS)
     assert past.of([0, 11, 12, 13, 19, 20]).tolist() == [0, 0, 1, 1, 1, 0]
     assert past.trusted([0, 11, 13]).tolist() == [0.5, 0.5, 0]
 
@@ -58,15 +64,15 @@ def test_clients_are_compared_round_by_round() -> None:
     """In round 1 what honest clients know has shrunk to 0.05 and liars have −0.1: client 5 has 0.05 there as an honest
     one has, though in round 0, of which it knows nothing, that is nearer to a liar's −0.2 than to 0.4."""
     past = Mistrust()
-    past.learn([*range(5), *range(6, 20)], torch.cat([LIARS[:11], LIARS[12:]]))
-    past.learn(range(4, 20), values(*[0.05] * 8, *[-0.1] * 8))
+    hear(past, [*range(5), *range(6, 20)], torch.cat([LIARS[:11], LIARS[12:]]))
+    hear(past, range(4, 20), values(*[0.05] * 8, *[-0.1] * 8))
     assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
 
 
 def test_a_round_that_tells_nobody_apart_says_nothing() -> None:
     past = Mistrust()
-    past.learn(range(20), LIARS)
-    past.learn(range(20), values(*[0.0] * 20))
+    hear(past, range(20), LIARS)
+    hear(past, range(20), values(*[0.0] * 20))
     assert past.contradict(range(20)).tolist() == [False] * 12 + [True] * 8
 
 
@@ -75,7 +81,7 @@ def test_who_is_heard() -> None:
     past = Mistrust()
     for _ in range(HEARINGS):
         assert past.to_hear([7, 3]) == [0, 1]
-        past.learn([7], values(0.1))
+        hear(past, [7], values(0.1))
     assert past.to_hear([7, 3, 8]) == [1, 2]
 
 
@@ -83,7 +89,7 @@ def test_how_far_apart_camps_must_be() -> None:
     """Of forty 3.5 (1 + 5/40) = 3.94 standard deviations: 4.2 are enough, 3.8 are not."""
     for distance, contradict in ((4.2, 20), (3.8, 0)):
         past = Mistrust()
-        past.learn(range(40), torch.cat([NORMAL - 1, NORMAL - 1 + distance]))
+        hear(past, range(40), torch.cat([NORMAL - 1, NORMAL - 1 + distance]))
         assert int(past.contradict(range(40)).sum()) == contradict, distance
 
 
@@ -92,19 +98,19 @@ def test_who_leads_uphill_in_one_group_does_not_contradict(spread: str) -> None:
     """Clients of one class each lead uphill as often as down: half of these do, and there are no camps."""
     places = (torch.arange(80, dtype=torch.float64) + 0.5) / 80
     past = Mistrust()
-    past.learn(range(80), torch.special.ndtri(places) / 20 if spread == "normal" else places / 5 - 0.1)
+    hear(past, range(80), torch.special.ndtri(places) / 20 if spread == "normal" else places / 5 - 0.1)
     assert not past.contradict(range(80)).any()
 
 
 def test_where_everybody_contradicts_nobody_is_to_blame() -> None:
     past = Mistrust()
-    past.learn(range(20), LIARS - 0.4)
+    hear(past, range(20), LIARS - 0.4)
     assert not past.of(range(20)).any()
 
 
 def test_both_kinds_of_evidence_survive_a_resume() -> None:
     past, again = Mistrust(), Mistrust()
-    past.learn(range(20), LIARS)
+    hear(past, range(20), LIARS)
     past.observe([0, 2], values(0.5, 0.1))
     again.load_state_dict(past.state_dict())
     assert again == past
@@ -121,7 +127,7 @@ def test_a_memory_that_is_read_again_says_the_same_to_the_bit() -> None:
             ids = torch.randperm(30, generator=generator)[:12].tolist()
             past.observe(ids, torch.randn(12, generator=generator, dtype=torch.float64))
             lies = torch.tensor([-1.0 if i % 3 else 1.0 for i in ids], dtype=torch.float64)
-            past.learn(ids, lies + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64))
+            hear(past, ids, lies + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64))
         again.load_state_dict(past.state_dict())
         assert torch.equal(again.of(range(30)), past.of(range(30)))
 
@@ -297,7 +303,7 @@ def test_what_is_held_against_clients_is_charged_by_hand(linear: bool, contradic
     that where logits are linear in the parameters."""
     problem, rule = Problem(), SmartFL(mistrust=0.5)
     rule._past.observe([0, 1], values(2, 0))
-    rule._past.learn([0, 1, 2, 4, 5, 6, 7], values(0.4, 0.4, -0.4, 0.4, 0.4, -0.4, -0.4))
+    hear(rule._past, [0, 1, 2, 4, 5, 6, 7], values(0.4, 0.4, -0.4, 0.4, 0.4, -0.4, -0.4))
     unknown = torch.zeros(1, 2)
     loss = CalibratedLoss(unknown, torch.zeros(1, dtype=torch.int64), torch.ones(1), torch.zeros(2), price=0.1)
     loss.scale = 8.0
@@ -338,3 +344,74 @@ def test_a_majority_of_one_mind_is_known_by_where_it_leads() -> None:
     assert found.coefficients[2:].sum() == 0
     assert rule._past.of(range(7)).tolist()[2:] == [1] * 5
     assert max(rule._past.of(range(2)).tolist()) < 0.5
+    assert "left_out" not in found.info  # two of seven are too few to do without them
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_half_of_the_clients_search_by_themselves_if_the_others_contradict(linear: bool) -> None:
+    """As if the others had not come: the same weights, to the bit, with what is held against clients 1 and 5."""
+    problem = Problem()
+    problem.model.linear_in_parameters = linear
+    origin, good = 0.2 * problem.good, [1, 2, 5, 7]
+    steps = torch.stack([problem.good if i in good else -problem.good for i in range(8)])
+    steps = steps + 0.5 * problem.noise.repeat_interleave(2, dim=0)
+    updates = problem.updates(origin + 0.1 * steps, origin=origin)
+    rules = SmartFL(), SmartFL()
+    for rule in rules:
+        rule._past.observe([1, 5], values(2, 1))
+    found = rules[0](updates, problem.server())
+    alone = rules[1](updates.select(good), problem.server())
+    assert found.coefficients is not None
+    assert alone.coefficients is not None
+    assert found.info["left_out"] == 4
+    assert found.coefficients[good].tolist() == alone.coefficients.tolist()
+    assert found.coefficients.sum() == pytest.approx(1)
+    torch.testing.assert_close(found.vector, alone.vector)
+
+
+def a_round_after_all_are_known(
+    rows: torch.Tensor, origin: torch.Tensor, restraint: float = 0.0, linear: bool = False
+) -> Aggregate:
+    """Of eight clients four are trusted, and the last four have contradicted in four rounds."""
+    problem, rule = Problem(), SmartFL(restraint=restraint)
+    problem.model.linear_in_parameters = linear
+    for _ in range(HEARINGS):
+        hear(rule._past, range(8), values(*[0.4] * 4, *[-0.4] * 4))
+    return rule(problem.updates(rows, origin=origin), problem.server())
+
+
+def test_who_contradicted_is_asked_again_where_the_others_would_make_the_model_worse() -> None:
+    """One half of the clients stay where the model is, at the solution, and the other half lead away from it."""
+    problem = Problem()
+    stay = problem.good + 1e-3 * problem.noise
+    enough, needed = (
+        a_round_after_all_are_known(torch.cat(halves), problem.good) for halves in ((stay, 0.5 * stay), (-stay, stay))
+    )
+    assert enough.info["left_out"] == 4
+    assert "left_out" not in needed.info
+    assert needed.coefficients is not None
+    assert needed.coefficients[4:].sum() > 0.5
+
+
+def test_a_rise_of_the_loss_that_may_be_chance_does_not_call_them_back() -> None:
+    """The trusted ones lead a little away from the solution."""
+    problem = Problem()
+    away = torch.randn(len(problem.good), generator=torch.Generator().manual_seed(7))
+    trusted = problem.good + 0.05 * problem.noise
+    for far, chance, left_out in ((0.1, 0.0, 4), (0.178, 0.0, None), (0.178, 0.5, 4), (0.3, 0.5, None)):
+        rows = torch.cat([trusted + far * away, problem.good.expand(4, -1)])
+        assert a_round_after_all_are_known(rows, problem.good, chance).info.get("left_out") == left_out, (far, chance)
+
+
+@pytest.mark.parametrize(("linear", "left_out"), [(False, 4), (True, None)])
+def test_rows_that_overflow_are_left_out_or_refused(linear: bool, left_out: int | None) -> None:
+    """Who contradicted now sends what is finite and too large for any pass.  A linear model has everybody's logits, and
+    no mix of them is finite: there they are refused, and the rule starts again without them."""
+    problem = Problem()
+    rows = torch.cat([problem.good + 1e-3 * problem.noise, torch.full_like(problem.noise, 3e38)])
+    found = a_round_after_all_are_known(rows, 0.5 * problem.good, linear=linear)
+    assert torch.isfinite(found.vector).all()
+    assert found.info.get("left_out") == left_out
+    assert bool(found.events) == linear
+    assert found.coefficients is not None
+    assert found.coefficients[4:].tolist() == [0, 0, 0, 0]

@@ -53,7 +53,15 @@ def test_without_a_part_that_acts_here_it_is_smartfl(ablation, scene):
 def test_every_other_part_changes_the_weights_and_keeps_them_on_the_simplex(ablation, scene):
     """Without memory, which is against the flipped ones as some parts are."""
     expected = scene(SmartFL(server_epochs=40, mistrust=0.0))
-    for part in set(get_args(ablation.Part)) - {"paired test", "contradiction", "damage", "charge", "rise", "left out"}:
+    for part in set(get_args(ablation.Part)) - {
+        "paired test",
+        "contradiction",
+        "damage",
+        "charge",
+        "rise",
+        "alone",
+        "left out",
+    }:
         p = scene(ablation.Ablated(part=part, server_epochs=40, mistrust=0.0, layered=False))
         assert float(p.sum()) == pytest.approx(1), part
         assert float(p.min()) >= 0, part
@@ -65,7 +73,7 @@ def test_a_memory_without_one_kind_of_evidence(ablation):
 
     def held(**settings: str) -> list[float]:
         past = ablation.Ablated(**settings)._past
-        past.learn(range(20), CAMPS)
+        past.learn(range(20), CAMPS, torch.ones_like(CAMPS))
         past.observe([0, 1, 19], torch.tensor([2.0, 0.0, 0.0]))
         return (past.of([0, 1, 19]) > 0.5).tolist()
 
@@ -82,8 +90,23 @@ def test_contradiction_charged_as_damage(ablation):
     hull = Hull(Updates.of(torch.eye(2), spec=FlatSpec.of(model)), model, torch.ones(1, 1))
     for part, charged in (("charge", 0.5), ("centring", 4.0)):
         rule = ablation.Ablated(part=part)
-        rule._past.learn(range(20), CAMPS)
+        rule._past.learn(range(20), CAMPS, torch.ones_like(CAMPS))
         assert rule._dear(hull, loss, [0, 19]).tolist() == [0, charged]
+
+
+def test_half_of_the_clients_are_not_left_by_themselves(ablation):
+    """Clients 0 to 11 know what the model knows, the others lead the other way: with them the search is another one."""
+    model = nn.Linear(1, 2, bias=False)
+    rows = torch.cat([torch.linspace(1, 1.5, 12), -torch.ones(8)])[:, None] * torch.tensor([1.0, -1.0])
+    updates = Updates.of(rows, origin=torch.tensor([1.0, -1.0]), spec=FlatSpec.of(model))
+    left_out = {}
+    for part in ("alone", "centring"):
+        rule = ablation.Ablated(part=part, server_epochs=2)
+        for _ in range(4):
+            rule._past.learn(range(20), CAMPS, torch.ones_like(CAMPS))
+        server = Server(model=model, proxy=Proxy(torch.ones(8, 1), torch.zeros(8, dtype=torch.int64), 2))
+        left_out[part] = rule(updates, server).info.get("left_out")
+    assert left_out == {"alone": None, "centring": 8}
 
 
 def test_who_contradicts_is_left_out_and_has_no_say_in_what_the_others_share(ablation):

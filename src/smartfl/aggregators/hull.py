@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 
 import torch
@@ -51,6 +52,15 @@ class Hull:
         self.parts = layers(self.spec, model) if self.vertices is None else classes(self.spec, self.vertices.shape[2])
         self._seen: dict[bytes, Tensor] = {}  # logits by p: a round asks for a dozen, some of them twice
         self._scale: float | None = None
+
+    def among(self, clients: Tensor, updates: Updates) -> Hull:
+        """The hull of ``updates``, those of some ``clients`` (m,): a face of this one, with its model and inputs."""
+        face = copy(self)
+        face.__dict__.pop("_class_vertices", None)
+        face.matrix = to_moments(updates.matrix, self.spec) if self.moments else updates.matrix
+        face.vertices = None if self.vertices is None else self.vertices[clients]
+        face._seen, face._scale = {}, None
+        return face
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""

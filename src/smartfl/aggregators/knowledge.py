@@ -20,8 +20,7 @@ def knowledge(opinions: Tensor, before: Tensor, labels: Tensor, weights: Tensor)
     others either follows the labels or does not, and it is asked about the classes that it has moved.  Unlike the
     cosine of its update with the gradient (``agreement``) this is of the whole step that the client took.
     """
-    change = opinions.to(torch.float64) - before
-    change = change - change.mean(dim=2, keepdim=True)
+    change = changed(opinions, before)
     share = (weights / weights.sum()).to(change)
     is_class = F.one_hot(labels, change.shape[2]).to(change)
     is_class = is_class - share @ is_class
@@ -33,3 +32,9 @@ def knowledge(opinions: Tensor, before: Tensor, labels: Tensor, weights: Tensor)
     size = torch.where(asked > 0, size, 0.0)
     known = (size * said.nan_to_num(nan=0.0)).sum(dim=1) / size.sum(dim=1)
     return known.nan_to_num(nan=0.0).clamp(-1, 1).cpu()
+
+
+def changed(opinions: Tensor, before: Tensor) -> Tensor:
+    """(n, M, C) float64 z_i: what every client has changed of the logits of every sample, whose mean is no change."""
+    change = opinions.to(torch.float64) - before
+    return change - change.mean(dim=2, keepdim=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from smartfl.aggregators.agreement import agreeing, agreement
 from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
+from smartfl.aggregators.breadth import breadth
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
@@ -26,12 +27,22 @@ from smartfl.aggregators.proxy import (
     minibatches,
     require_proxy,
 )
-from smartfl.aggregators.restraint import restrained
+from smartfl.aggregators.restraint import free_parameters, restrained
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, check_search, descend, row_dots
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Weights p (n,) or (L, n), where their search began (n,), what there is to say of it, and what went wrong."""
+
+    p: Tensor
+    start: Tensor
+    info: dict[str, float]
+    events: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -61,9 +72,10 @@ class SmartFL(Aggregator):
     while the paper, which does not speak of them, is reproduced with "mixed" in the presets' literal rows.
     ``mistrust`` = κ is how much memory counts: weight on client i, in any layer, costs κ λ e_i more, where e_i in
     [0, 1] is what past rounds hold against it (``Mistrust``), and κ λ s if it is in a camp that contradicts the labels
-    (4 κ λ s where logits are linear in the parameters); ids must mean the same client in every round.  0 is a server
-    without memory, as the paper's; the calibrated variant has ½ unless told.  With a memory, an instance belongs to one
-    federation.
+    (4 κ λ s where logits are linear in the parameters); if that camp is no more than half of a round and the others
+    have many classes each, these search without it first, and only if they fail does it take part.  Ids must mean the
+    same client in every round.  0 is a server without memory, as the paper's; the calibrated variant has ½ unless told.
+    With a memory, an instance belongs to one federation.
     ``restraint`` is how much a fitted weight must gain to be followed, while the proxy loss does not rise from round to
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
@@ -121,53 +133,110 @@ class SmartFL(Aggregator):
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         model, proxy = require_proxy(self, server, labelled=True)
         assert server is not None
-        equal = torch.full((len(updates),), 1 / len(updates), dtype=torch.float64)
-        start = equal if self.init == "uniform" else updates.weights.cpu()
         if self.server_epochs == 0:
-            return weighted(updates, start)
+            return weighted(updates, self._plain(updates))
         if len(updates) == 1:
             keep, why = finite_clients(updates, client_logits(updates, model, proxy.inputs))
-            return weighted(updates, start) if keep.all() else global_model_kept(updates, *why)
+            return weighted(updates, self._plain(updates)) if keep.all() else global_model_kept(updates, *why)
         shorter = 0
         if self.variant == "calibrated":
             updates, shorter = within_reach(updates, self.reach)
         hull = Hull(updates, model, proxy.inputs, self.batchnorm)
-        earlier, before = self._past.state_dict(), math.inf
+        earlier, before, cosines = self._past.state_dict(), math.inf, None
         if self.variant == "calibrated" or self.init in ("best", "agreement"):
             loss = self._loss(hull, proxy)
             cosines = agreement(hull, updates, loss)
             before = loss.fit(loss.latest)  # of w^t, where the agreement was taken
             if self.mistrust:
                 self._take_up(hull, updates.ids, loss)
-            if self.init in ("best", "agreement"):
-                start = self.choose_start(hull, updates, proxy, agreeing(cosines))
         events: tuple[str, ...] = ()
-        if not torch.isfinite(hull.logits(start)).all():
-            keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
-            if not keep.all():
-                self._past.load_state_dict(earlier)  # of this round only those are taken up who are left, and once
-                return self._among(keep, updates, server, events) if keep.any() else global_model_kept(updates, *events)
-            start, events = best_client(hull, labels_of(proxy)), ("their mix overflows: started at the best client",)
-        found = self._optimise(hull, start, proxy, server.generator, updates.ids)
-        p, drawn_back = self._restrain(hull, without_dust(found.p), before, proxy, updates.ids)
-        found = replace(found, p=without_dust(p))
-        found, apart = self._by_class(hull, found, before, proxy, server.generator, updates.ids)
+        found = self._by_themselves(hull, updates, cosines, before, proxy, server.generator)
+        if found is None:
+            start = self._start(hull, updates, proxy, cosines)
+            if not torch.isfinite(hull.logits(start)).all():
+                keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
+                if not keep.all():
+                    self._past.load_state_dict(earlier)  # of this round only those are taken up who are left, and once
+                    some = keep.any()
+                    return self._among(keep, updates, server, events) if some else global_model_kept(updates, *events)
+                start = best_client(hull, labels_of(proxy))
+                events = ("their mix overflows: started at the best client",)
+            found = self._find(hull, start, before, proxy, server.generator, updates.ids)
         remembered = self._remember(hull, found.p, proxy, updates.ids)
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
-            found = replace(found, p=start, events=(*found.events, "the mix found overflows: the start is kept"))
-            vector = hull.model_at(start)
+            found = replace(found, p=found.start, events=(*found.events, "the mix found overflows: the start is kept"))
+            vector = hull.model_at(found.start)
         share = hull.shares(found.p)
         info = {
             "moved": float((share - updates.weights.cpu()).abs().sum()),
             "effective_clients": float(1 / (share**2).sum()),
-            "steps": found.steps,
             "shortened": shorter,
-            **drawn_back,
-            **apart,
+            **found.info,
             **remembered,
         }
         return Aggregate(vector, share, info, events + found.events)
+
+    def _by_themselves(
+        self,
+        hull: Hull,
+        updates: Updates,
+        cosines: Tensor | None,
+        before: float,
+        proxy: Proxy,
+        generator: torch.Generator,
+    ) -> Found | None:
+        """What is found among clients who do not contradict; None if nobody does, or if the others are not enough.
+
+        They are enough if memory says so (``Mistrust.left_out``) and the loss is above ``before``, that of the last
+        global model, by no more than chance, κ Σ_l df_l / N (``free_parameters``).
+        """
+        out = self._past.left_out(updates.ids)
+        if not out.any():
+            return None
+        where = torch.nonzero(~out).flatten()
+        few = updates.select(where)
+        some = hull.among(where, few)
+        start = self._start(some, few, proxy, None if cosines is None else cosines[where])
+        if not torch.isfinite(some.logits(start)).all():
+            return None
+        found = self._find(some, start, before, proxy, generator, few.ids)
+
+        def among_all(p: Tensor) -> Tensor:
+            return p.new_zeros(*p.shape[:-1], len(out)).index_copy(-1, where, p)
+
+        p, rest = among_all(found.p), self._past.trusted(updates.ids)
+        after = self._loss(hull, proxy).fit(hull.logits(p))
+        chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(proxy)
+        if after > before + chance:
+            return None
+        return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(out.sum())})
+
+    def _find(
+        self,
+        hull: Hull,
+        start: Tensor,
+        before: float,
+        proxy: Proxy,
+        generator: torch.Generator,
+        ids: Sequence[int],
+    ) -> Found:
+        """The search from ``start`` (n,), and how far it is followed."""
+        search = self._optimise(hull, start, proxy, generator, ids)
+        p, drawn_back = self._restrain(hull, without_dust(search.p), before, proxy, ids)
+        search, apart = self._by_class(hull, replace(search, p=without_dust(p)), before, proxy, generator, ids)
+        return Found(search.p, start, {"steps": search.steps, **drawn_back, **apart}, search.events)
+
+    def _start(self, hull: Hull, updates: Updates, proxy: Proxy, cosines: Tensor | None) -> Tensor:
+        """(n,) float64 where ``init`` says that the search begins; ``cosines`` (n,) tell who agrees."""
+        if self.init not in ("best", "agreement") or cosines is None:
+            return self._plain(updates)
+        return self.choose_start(hull, updates, proxy, agreeing(cosines))
+
+    def _plain(self, updates: Updates) -> Tensor:
+        """(n,) float64 weights that take no samples: equal ones if ``init`` wants them, or FedAvg's."""
+        equal = torch.full((len(updates),), 1 / len(updates), dtype=torch.float64)
+        return equal if self.init == "uniform" else updates.weights.cpu()
 
     def choose_start(self, hull: Hull, updates: Updates, proxy: Proxy, agreed: Tensor | None) -> Tensor:
         """(n,) float64 ``agreed``, the agreeing clients' weights, or the best of these, FedAvg's and their mean."""
@@ -193,8 +262,8 @@ class SmartFL(Aggregator):
             return
         opinions = hull.opinions(heard)
         seen = slice(opinions.shape[1])
-        k = knowledge(opinions, loss.latest[seen], loss.labels[seen], loss.weights[seen])
-        self._past.learn([ids[place] for place in heard], k)
+        asked = opinions, loss.latest[seen], loss.labels[seen], loss.weights[seen]
+        self._past.learn([ids[place] for place in heard], knowledge(*asked), breadth(*asked))
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""

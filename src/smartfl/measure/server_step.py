@@ -57,9 +57,9 @@ class ServerStep:
 
     def settled(self) -> SmartFL:
         """SmartFL in later rounds: every client has been heard as often as it is."""
-        rule = SmartFL()
+        rule, nothing = SmartFL(), torch.zeros(len(self.updates), dtype=torch.float64)
         for _ in range(HEARINGS):
-            rule._past.learn(self.updates.ids, torch.zeros(len(self.updates), dtype=torch.float64))
+            rule._past.learn(self.updates.ids, nothing, nothing)
         return rule
 
     def aggregate(self, rule: SmartFL) -> None:
