@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from smartfl.aggregators import SmartFL
+from smartfl.aggregators.breadth import breadth
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
@@ -60,6 +61,24 @@ def test_who_contradicts_by_hand() -> None:
     assert past.trusted([0, 11, 13]).tolist() == [0.5, 0.5, 0]
 
 
+def test_who_can_be_done_without_by_hand() -> None:
+    """Clients 12 to 19 contradict.  The breadths of the others, heard twice, are 0.3 and 0.5: their median is the mean,
+    0.4, which is enough; and so are four of eight, but not four of nine.  Those who contradict have no say."""
+    past = Mistrust()
+    assert past.left_out([0, 12]).tolist() == [False, False]
+    for b in (0.3, 0.5):
+        past.learn(range(20), LIARS, torch.where(LIARS > 0, b, 0.0))
+    assert past.left_out([0, 1, 2, 20, 12, 13, 14, 15]).tolist() == [False] * 4 + [True] * 4
+    assert not past.left_out([0, 1, 2, 20, 12, 13, 14, 15, 16]).any()
+
+
+def test_clients_of_few_classes_can_do_without_nobody() -> None:
+    past = Mistrust()
+    past.learn(range(20), LIARS, torch.where(LIARS > 0, 0.39, 1.0))
+    assert past.contradict(range(20)).any()
+    assert not past.left_out(range(20)).any()
+
+
 def test_clients_are_compared_round_by_round() -> None:
     """In round 1 what honest clients know has shrunk to 0.05 and liars have −0.1: client 5 has 0.05 there as an honest
     one has, though in round 0, of which it knows nothing, that is nearer to a liar's −0.2 than to 0.4."""
@@ -110,7 +129,7 @@ def test_where_everybody_contradicts_nobody_is_to_blame() -> None:
 
 def test_both_kinds_of_evidence_survive_a_resume() -> None:
     past, again = Mistrust(), Mistrust()
-    hear(past, range(20), LIARS)
+    past.learn(range(20), LIARS, 0.5 + LIARS)
     past.observe([0, 2], values(0.5, 0.1))
     again.load_state_dict(past.state_dict())
     assert again == past
@@ -132,9 +151,10 @@ def test_a_memory_that_is_read_again_says_the_same_to_the_bit() -> None:
         assert torch.equal(again.of(range(30)), past.of(range(30)))
 
 
-def test_a_memory_of_another_kind_is_refused() -> None:
+@pytest.mark.parametrize("earlier", [{"known": values(0)}, {"cohorts": [[0]], "knowledge": values(0)}])
+def test_a_memory_of_another_kind_is_refused(earlier: dict[str, object]) -> None:
     with pytest.raises(UserError, match="start anew"):
-        Mistrust().load_state_dict({"ids": [0], "known": torch.zeros(1, 5, dtype=torch.float64)})
+        Mistrust().load_state_dict({"ids": [0], "marks": torch.zeros(1, 2, dtype=torch.float64), **earlier})
 
 
 @pytest.mark.parametrize("x", [values(0, -1), values(-2, -3), values(float("nan"), 1), values(float("inf"), 1)])
@@ -238,6 +258,7 @@ def test_knowledge_is_of_what_changed_since_the_global_model_on_balanced_samples
     weights = class_balance(labels, 3)[heard]
     expected = knowledge(opinions, before, labels[heard], weights)
     torch.testing.assert_close(rule.state_dict()["knowledge"], expected)
+    torch.testing.assert_close(rule.state_dict()["breadth"], breadth(opinions, before, labels[heard], weights))
     assert rule.state_dict()["cohorts"] == [list(updates.ids)]
     assert not torch.allclose(knowledge(opinions, before, labels[heard], torch.ones_like(weights)), expected)
     assert expected[2] < 0 < expected[0]
@@ -370,23 +391,26 @@ def test_half_of_the_clients_search_by_themselves_if_the_others_contradict(linea
 
 
 def a_round_after_all_are_known(
-    rows: torch.Tensor, origin: torch.Tensor, restraint: float = 0.0, linear: bool = False
+    rows: torch.Tensor, origin: torch.Tensor, restraint: float = 0.0, linear: bool = False, breadth: float = 1.0
 ) -> Aggregate:
     """Of eight clients four are trusted, and the last four have contradicted in four rounds."""
     problem, rule = Problem(), SmartFL(restraint=restraint)
     problem.model.linear_in_parameters = linear
     for _ in range(HEARINGS):
-        hear(rule._past, range(8), values(*[0.4] * 4, *[-0.4] * 4))
+        hear(rule._past, range(8), values(*[0.4] * 4, *[-0.4] * 4), breadth)
     return rule(problem.updates(rows, origin=origin), problem.server())
 
 
 def test_who_contradicted_is_asked_again_where_the_others_would_make_the_model_worse() -> None:
-    """One half of the clients stay where the model is, at the solution, and the other half lead away from it."""
+    """One half of the clients stay where the model is, at the solution, and the other half lead away from it.  If the
+    half that is trusted has few classes, it is not asked by itself."""
     problem = Problem()
     stay = problem.good + 1e-3 * problem.noise
     enough, needed = (
         a_round_after_all_are_known(torch.cat(halves), problem.good) for halves in ((stay, 0.5 * stay), (-stay, stay))
     )
+    narrow = a_round_after_all_are_known(torch.cat((stay, 0.5 * stay)), problem.good, breadth=0.3)
+    assert "left_out" not in narrow.info
     assert enough.info["left_out"] == 4
     assert "left_out" not in needed.info
     assert needed.coefficients is not None

@@ -60,6 +60,7 @@ def test_every_other_part_changes_the_weights_and_keeps_them_on_the_simplex(abla
         "charge",
         "rise",
         "alone",
+        "breadth",
         "left out",
     }:
         p = scene(ablation.Ablated(part=part, server_epochs=40, mistrust=0.0, layered=False))
@@ -100,13 +101,13 @@ def test_half_of_the_clients_are_not_left_by_themselves(ablation):
     rows = torch.cat([torch.linspace(1, 1.5, 12), -torch.ones(8)])[:, None] * torch.tensor([1.0, -1.0])
     updates = Updates.of(rows, origin=torch.tensor([1.0, -1.0]), spec=FlatSpec.of(model))
     left_out = {}
-    for part in ("alone", "centring"):
+    for part, breadth in (("alone", 1.0), ("centring", 1.0), ("centring", 0.3), ("breadth", 0.3)):
         rule = ablation.Ablated(part=part, server_epochs=2)
         for _ in range(4):
-            rule._past.learn(range(20), CAMPS, torch.ones_like(CAMPS))
+            rule._past.learn(range(20), CAMPS, torch.full_like(CAMPS, breadth))
         server = Server(model=model, proxy=Proxy(torch.ones(8, 1), torch.zeros(8, dtype=torch.int64), 2))
-        left_out[part] = rule(updates, server).info.get("left_out")
-    assert left_out == {"alone": None, "centring": 8}
+        left_out[part, breadth] = rule(updates, server).info.get("left_out")
+    assert list(left_out.values()) == [None, 8, None, 8]
 
 
 def test_who_contradicts_is_left_out_and_has_no_say_in_what_the_others_share(ablation):
