@@ -262,8 +262,8 @@ class SmartFL(Aggregator):
             return
         opinions = hull.opinions(heard)
         seen = slice(opinions.shape[1])
-        asked = opinions, loss.latest[seen], loss.labels[seen], loss.weights[seen]
-        self._past.learn([ids[place] for place in heard], knowledge(*asked), breadth(*asked))
+        asked = opinions, loss.latest[seen], loss.labels[seen]
+        self._past.learn([ids[place] for place in heard], knowledge(*asked, loss.weights[seen]), breadth(*asked))
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
