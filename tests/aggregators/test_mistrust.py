@@ -66,8 +66,10 @@ def test_who_can_be_done_without_by_hand() -> None:
     0.3, which is enough; and so are four of eight, but not four of nine.  Those who contradict have no say."""
     past = Mistrust()
     assert past.left_out([0, 12]).tolist() == [False, False]
+    assert past.breadth() == 0
     for b in (0.1, 0.5):
         past.learn(range(20), LIARS, torch.where(LIARS > 0, b, 0.0))
+    assert past.breadth() == pytest.approx(0.3)
     assert past.left_out([0, 1, 2, 20, 12, 13, 14, 15]).tolist() == [False] * 4 + [True] * 4
     assert not past.left_out([0, 1, 2, 20, 12, 13, 14, 15, 16]).any()
 
@@ -411,6 +413,7 @@ def test_who_contradicted_is_asked_again_where_the_others_would_make_the_model_w
     )
     narrow = a_round_after_all_are_known(torch.cat((stay, 0.5 * stay)), problem.good, breadth=0.2)
     assert "left_out" not in narrow.info
+    assert narrow.info["breadth"] == 0.2
     assert enough.info["left_out"] == 4
     assert "left_out" not in needed.info
     assert needed.coefficients is not None

@@ -84,10 +84,13 @@ class Mistrust:
     def left_out(self, ids: Sequence[int]) -> Tensor:
         """(n,) bool: who of a round's clients ``ids`` contradicts, if the others can do without; else nobody."""
         out = self.contradict(ids)
+        return out & (self.breadth() >= self.broad and 2 * int(out.sum()) <= len(out))
+
+    def breadth(self) -> float:
+        """The median ``breadth`` of all who were heard and do not contradict; 0 while there is nobody."""
         heard = ((i, b) for hearing in self._known for i, b in zip(hearing.ids, hearing.breadth, strict=True))
         others = [b for i, b in heard if i not in self._camp]
-        broad = bool(others) and median(others) >= self.broad
-        return out & (broad and 2 * int(out.sum()) <= len(out))
+        return median(others) if others else 0.0
 
     def trusted(self, ids: Sequence[int]) -> Tensor:
         """(n,) float64 weights ∝ 1 − e_i of the clients ``ids``: equal ones while nothing is known of anyone."""

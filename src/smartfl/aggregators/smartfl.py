@@ -320,12 +320,13 @@ class SmartFL(Aggregator):
         return Descent(p, found.steps + search.steps, found.events + search.events), back
 
     def _remember(self, hull: Hull, p: Tensor, proxy: Proxy, ids: Sequence[int]) -> dict[str, float]:
-        """Take up a round that ended at p; says how many of its clients had more than ½ held against them before."""
+        """Take up a round that ended at p; says how many of its clients had more than ½ held against them before, and
+        how broad clients are."""
         if not self.mistrust:
             return {}
         mistrusted = int((self._past.of(ids) > 0.5).sum())
         self._past.observe(ids, self._cost_of_steps(hull, p, proxy))
-        return {"mistrusted": mistrusted}
+        return {"mistrusted": mistrusted, "breadth": self._past.breadth()}
 
     def _cost_of_steps(self, hull: Hull, p: Tensor, proxy: Proxy) -> Tensor:
         """(n,) what a step from p, (n,) or (L, n), towards each client costs on all samples, in units of λ."""
