@@ -62,13 +62,14 @@ def test_who_contradicts_by_hand() -> None:
 
 
 def test_who_can_be_done_without_by_hand() -> None:
-    """Clients 12 to 19 contradict.  The breadths of the others, heard twice, are 0.1 and 0.5: their median is the mean,
-    0.3, which is enough; and so are four of eight, but not four of nine.  Those who contradict have no say."""
+    """Clients 12 to 19 contradict.  The breadths of the others are 0.1 of six and 0.5 of six: their median is the mean,
+    0.3, which is enough; and so are four of eight, but not four of nine.  Those who contradict have no say, nor has
+    what is said of anybody later."""
     past = Mistrust()
     assert past.left_out([0, 12]).tolist() == [False, False]
     assert past.breadth() == 0
-    for b in (0.1, 0.5):
-        past.learn(range(20), LIARS, torch.where(LIARS > 0, b, 0.0))
+    past.learn(range(20), LIARS, values(*[0.1, 0.5] * 6, *[0.0] * 8))
+    past.learn(range(20), LIARS, values(*[0.0] * 20))
     assert past.breadth() == pytest.approx(0.3)
     assert past.left_out([0, 1, 2, 20, 12, 13, 14, 15]).tolist() == [False] * 4 + [True] * 4
     assert not past.left_out([0, 1, 2, 20, 12, 13, 14, 15, 16]).any()
