@@ -35,6 +35,6 @@ def knowledge(opinions: Tensor, before: Tensor, labels: Tensor, weights: Tensor)
 
 
 def changed(opinions: Tensor, before: Tensor) -> Tensor:
-    """(n, M, C) float64 z_i: what every client has changed of the logits of every sample, whose mean is no change."""
+    """(n, M, C) float64 z_i: what every client has changed of a sample's logits, without its mean over the classes."""
     change = opinions.to(torch.float64) - before
     return change - change.mean(dim=2, keepdim=True)

@@ -59,13 +59,12 @@ class Mistrust:
     two camps, of which the lower one gets next to nowhere (``lower_camp``), its members contradict.  Honest clients of
     one class may know less than nothing of the others, but they are one group; so a sign alone says nothing.
 
-    Who contradicts can be done without (``left_out``) only by clients who know of all that there is to know: if at
-    least half of a round's clients do not contradict, and those who do not had a median ``breadth`` b of at least 0.28
-    when they were heard first.  Among clients of few classes, what attackers have left right of a class may be all
-    that a round has.
+    Who contradicts can be done without (``left_out``) if at least half of a round's clients do not, and if these are
+    not clients of one or two classes: their median ``breadth`` b in the first four rounds is at least 0.2.  Among
+    clients of few classes, what attackers have left right of a class may be all that a round has.
     """
 
-    broad: ClassVar[float] = 0.28  # clients of Dirichlet shares have 0.13 to 0.22 at α = 0.01 and 0.33 to 0.5 at α = 1
+    broad: ClassVar[float] = 0.2  # between clients of Dirichlet shares at α = 0.01 and at α = 1: docs/method.md
 
     _held: dict[int, Marks] = field(default_factory=dict, init=False)
     _known: list[Hearing] = field(default_factory=list, init=False)
@@ -88,15 +87,13 @@ class Mistrust:
         return out & (self.breadth() >= self.broad and 2 * int(out.sum()) <= len(out))
 
     def breadth(self) -> float:
-        """The median ``breadth`` of all who were heard and do not contradict; 0 while there is nobody.
+        """The median ``breadth`` of those heard in the first four rounds who do not contradict; 0 while there are none.
 
-        Of each the first one: the more a model knows, the more of what a client says is what it keeps, not what it has.
+        Later ones say less of what a client has: it grows with what the model knows, of which the client keeps some.
         """
-        first: dict[int, float] = {}
-        for hearing in self._known:
-            for i, b in zip(hearing.ids, hearing.breadth, strict=True):
-                first.setdefault(i, b)
-        others = [b for i, b in first.items() if i not in self._camp]
+        early = self._known[:HEARINGS]
+        heard = ((i, b) for hearing in early for i, b in zip(hearing.ids, hearing.breadth, strict=True))
+        others = [b for i, b in heard if i not in self._camp]
         return median(others) if others else 0.0
 
     def trusted(self, ids: Sequence[int]) -> Tensor:
