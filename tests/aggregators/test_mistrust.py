@@ -423,13 +423,23 @@ def test_who_contradicted_is_asked_again_where_the_others_would_make_the_model_w
 
 
 def test_a_rise_of_the_loss_that_may_be_chance_does_not_call_them_back() -> None:
-    """The trusted ones lead a little away from the solution."""
+    """The trusted ones lead a little away from the solution.  Where every class has weights of its own, chance is what
+    all of them may gain together."""
     problem = Problem()
     away = torch.randn(len(problem.good), generator=torch.Generator().manual_seed(7))
     trusted = problem.good + 0.05 * problem.noise
-    for far, chance, left_out in ((0.1, 0.0, 4), (0.178, 0.0, None), (0.178, 0.5, 4), (0.3, 0.5, None)):
+    one, classes = False, True
+    for far, chance, linear, left_out in (
+        (0.1, 0.0, one, 4),
+        (0.178, 0.0, one, None),
+        (0.178, 0.5, one, 4),
+        (0.2, 0.5, one, None),
+        (0.2, 0.5, classes, 4),
+        (0.3, 0.5, classes, None),
+    ):
         rows = torch.cat([trusted + far * away, problem.good.expand(4, -1)])
-        assert a_round_after_all_are_known(rows, problem.good, chance).info.get("left_out") == left_out, (far, chance)
+        found = a_round_after_all_are_known(rows, problem.good, chance, linear)
+        assert found.info.get("left_out") == left_out, (far, chance, linear)
 
 
 @pytest.mark.parametrize(("linear", "left_out"), [(False, 4), (True, None)])

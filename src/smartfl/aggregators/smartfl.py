@@ -199,8 +199,6 @@ class SmartFL(Aggregator):
         few = updates.select(where)
         some = hull.among(where, few)
         start = self._start(some, few, proxy, None if cosines is None else cosines[where])
-        if not torch.isfinite(some.logits(start)).all():
-            return None
         found = self._find(some, start, before, proxy, generator, few.ids)
 
         def among_all(p: Tensor) -> Tensor:
