@@ -13,7 +13,8 @@ A table stands below a comment that says what it shows, in the options of ``smar
 
 ``--corner`` is its first cell, ``--label METHOD=TEXT`` another name of a method, ``--short LONG=TEXT`` of a part of
 the columns' heads, ``--weight METHOD,…`` puts the weight on attackers below these methods.  Rows are in the order of
-``--only``; the best of a column is bold, ties and all.
+``--only``; the best of a column is bold, ties and all.  With ``--against METHOD`` a table has the points that the other
+methods are above or below that one, "·" for less than two.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ("README.md", "RESULTS.md", "docs/method.md", "docs/evidence.md")
 MARKED = re.compile(r"<!-- table (?P<options>.*?)-->\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
 NOTHING = "–"
+TELLING = 2.0  # points
 
 
 def options() -> argparse.ArgumentParser:
@@ -46,6 +48,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--weight", default="")
+    parser.add_argument("--against")
     for option in ("--where", "--label", "--short", "--set"):
         parser.add_argument(option, action="append", default=[])
     return parser
@@ -67,7 +70,12 @@ def render(text: str) -> str:
     lines = [[asked.corner, *heads]]
     wanted = [row.method for row in found.rows] if asked.only is None else asked.only.split(",")
     rows = sorted(zip(found.rows, weights.rows, strict=True), key=lambda pair: wanted.index(pair[0].method))
+    other = next((row.entries for row, _ in rows if row.method == asked.against), None)
     for row, weight in rows:
+        if other is not None:
+            if row.entries is not other:
+                lines.append([labels.get(row.method, row.label), *map(difference, row.entries, other)])
+            continue
         best = [printed(entry) == winner(found, k) for k, entry in enumerate(row.entries)]
         cells = [f"**{cell}**" if b else cell for cell, b in zip(map(shown, row.entries), best, strict=True)]
         lines.append([labels.get(row.method, row.label), *cells])
@@ -89,6 +97,15 @@ def winner(table: Comparison, column: int) -> float | None:
 
 def shown(entry: Entry) -> str:
     return NOTHING if printed(entry) is None else f"{printed(entry):.1f}"
+
+
+def difference(entry: Entry, other: Entry) -> str:
+    """How far ``entry`` is above or below ``other``, in points."""
+    ours, theirs = printed(entry), printed(other)
+    if ours is None or theirs is None:
+        return NOTHING
+    points = round(ours - theirs, 1)
+    return "·" if abs(points) < TELLING else f"{points:+.1f}".replace("-", "−")
 
 
 def renewed(page: str) -> str:

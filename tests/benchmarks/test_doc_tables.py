@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from smartfl.report.spread import Spread
+from smartfl.reproduce.metrics import Score
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -47,3 +50,31 @@ def test_a_table_by_hand(tables):
     assert weight.startswith("| *its weight on attackers, %* | ")
     assert uniform.startswith("| all alike | ")
     assert "**" not in uniform
+
+
+def test_a_table_of_differences(tables):
+    """SmartFL is the 0 of the table and has no row; uniform averaging is far below it."""
+    text = """studies/method-digits.toml --only uniform,smartfl,median --where data.alpha=0.01 --where "attack=flip 0.4"
+        --results results/method-digits"""
+    uniform, smartfl, _ = (float(row.strip("|* ").split("| ")[1].strip("*")) for row in lines_of(tables, text))
+    found = lines_of(tables, f"{text} --against smartfl")
+    assert found[0] == f"| Uniform | −{smartfl - uniform:.1f} |"
+    assert [row.split(" | ")[0] for row in found] == ["| Uniform", "| Median"]
+
+
+def lines_of(tables, text):
+    return tables.render(text).splitlines()[2:]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shown"),
+    [(50.0, 52.04, "−2.0"), (52.1, 50.0, "+2.1"), (50.0, 51.94, "·"), (None, 50.0, "–"), (50.0, None, "–")],
+)
+def test_less_than_two_points_are_not_told_from_chance(tables, ours, theirs, shown):
+    """Numbers as they are printed: 52.0 and 51.9."""
+    assert tables.difference(*(entry(tables, mean) for mean in (ours, theirs))) == shown
+
+
+def entry(tables, mean):
+    ours = None if mean is None else Score(Spread(mean, None), seeds=1)
+    return tables.Entry("done", None, ours, (1, 1), (1, 1), 1)
