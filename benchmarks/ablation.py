@@ -44,7 +44,7 @@ Part = Literal[
     "charge",  # who contradicts pays λ, as for damage, and not λs
     "rise",  # weights are drawn back though the loss rises
     "alone",  # who contradicts takes part in every search, at its charge
-    "breadth",  # … or in none, however few classes the others have
+    "breadth",  # who contradicts is left out however few classes the others have
     # what SmartFL has not, on: CANDIDATES
     "common moment",  # Adam with one second moment for all clients
     "mirror",  # exponentiated gradient

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ("README.md", "RESULTS.md", "docs/method.md", "docs/evidence.md")
 MARKED = re.compile(r"<!-- table (?P<options>.*?)-->\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
 NOTHING = "–"
-TELLING = 2.0  # points
+TELLING = 2.0  # points: of one seed, fewer may be chance
 
 
 def options() -> argparse.ArgumentParser:
@@ -70,11 +70,12 @@ def render(text: str) -> str:
     lines = [[asked.corner, *heads]]
     wanted = [row.method for row in found.rows] if asked.only is None else asked.only.split(",")
     rows = sorted(zip(found.rows, weights.rows, strict=True), key=lambda pair: wanted.index(pair[0].method))
-    other = next((row.entries for row, _ in rows if row.method == asked.against), None)
+    entries = {row.method: row.entries for row, _ in rows}
     for row, weight in rows:
-        if other is not None:
-            if row.entries is not other:
-                lines.append([labels.get(row.method, row.label), *map(difference, row.entries, other)])
+        if asked.against:
+            if row.method != asked.against:
+                cells = map(difference, row.entries, entries[asked.against])
+                lines.append([labels.get(row.method, row.label), *cells])
             continue
         best = [printed(entry) == winner(found, k) for k, entry in enumerate(row.entries)]
         cells = [f"**{cell}**" if b else cell for cell, b in zip(map(shown, row.entries), best, strict=True)]

@@ -454,3 +454,15 @@ def test_rows_that_overflow_are_left_out_or_refused(linear: bool, left_out: int 
     assert bool(found.events) == linear
     assert found.coefficients is not None
     assert found.coefficients[4:].tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_who_overflows_with_the_last_model_is_not_enough(linear: bool) -> None:
+    """The model is lost, and those who are trusted send it back; who contradicted is all that is finite."""
+    problem = Problem()
+    lost = torch.full_like(problem.good, 3e38)
+    rows = torch.cat([lost.expand(4, -1), problem.good + 1e-3 * problem.noise])
+    found = a_round_after_all_are_known(rows, lost, linear=linear)
+    assert "left_out" not in found.info
+    assert found.coefficients is not None
+    assert found.coefficients[:4].tolist() == [0, 0, 0, 0]

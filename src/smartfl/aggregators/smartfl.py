@@ -196,10 +196,10 @@ class SmartFL(Aggregator):
         if not out.any():
             return None
         where = torch.nonzero(~out).flatten()
-        few = updates.select(where)
-        some = hull.among(where, few)
-        start = self._start(some, few, proxy, None if cosines is None else cosines[where])
-        found = self._find(some, start, before, proxy, generator, few.ids)
+        others = updates.select(where)
+        face = hull.among(where, others)
+        start = self._start(face, others, proxy, None if cosines is None else cosines[where])
+        found = self._find(face, start, before, proxy, generator, others.ids)
 
         def among_all(p: Tensor) -> Tensor:
             return p.new_zeros(*p.shape[:-1], len(out)).index_copy(-1, where, p)
@@ -207,7 +207,7 @@ class SmartFL(Aggregator):
         p, rest = among_all(found.p), self._past.trusted(updates.ids)
         after = self._loss(hull, proxy).fit(hull.logits(p))
         chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(proxy)
-        if after > before + chance:
+        if after == math.inf or after > before + chance:  # ∞ is not above ∞, the loss of a model that overflows
             return None
         return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(out.sum())})
 
