@@ -24,7 +24,7 @@ from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import client_logits, labels_of, minibatches, require_proxy
 from smartfl.aggregators.shortening import within_reach
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
-from smartfl.aggregators.smartfl import SmartFL
+from smartfl.aggregators.smartfl import Found, SmartFL, Task
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam, FlatOptimizer
 from smartfl.types import Aggregate, Proxy, Server, Updates
@@ -202,15 +202,8 @@ class Ablated(SmartFL):
             return (self.mistrust or 0.0) * loss.price * self._past.of(ids)
         return super()._dear(hull, loss, ids)
 
-    def _restrain(
-        self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]
-    ) -> tuple[Tensor, dict[str, float]]:
-        return super()._restrain(hull, p, math.inf if self.part == "rise" else before, proxy, ids)
-
-    def _by_class(
-        self, hull: Hull, found: Descent, before: float, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
-    ) -> tuple[Descent, dict[str, float]]:
-        return super()._by_class(hull, found, math.inf if self.part == "rise" else before, proxy, generator, ids)
+    def _find(self, hull: Hull, start: Tensor, task: Task, ids: Sequence[int]) -> Found:
+        return super()._find(hull, start, replace(task, before=math.inf) if self.part == "rise" else task, ids)
 
     def _loss(self, hull: Hull, proxy: Proxy) -> CalibratedLoss:
         loss = super()._loss(hull, proxy)
@@ -234,9 +227,8 @@ class Ablated(SmartFL):
             out = alone >= math.log(len(loss.prior))
         return torch.zeros_like(out) if out.all() else out
 
-    def _search(
-        self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
-    ) -> Descent:
+    def _search(self, hull: Hull, start: Tensor, task: Task, ids: Sequence[int]) -> Descent:
+        proxy, generator = task.proxy, task.generator
         one = start.view(-1, len(ids))[0]  # the rows of a start are equal
         loss = self._loss(hull, proxy).refitted(hull.logits(one))
         dear = self._dear(hull, loss, ids)

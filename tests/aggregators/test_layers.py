@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from smartfl.aggregators import SmartFL
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.hull import Hull
-from smartfl.aggregators.layers import layers
+from smartfl.aggregators.layers import layers, layers_apart
 from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
 from smartfl.errors import UserError
@@ -154,9 +154,9 @@ class Halves:
         inputs = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]).repeat(16, 1)
         self.proxy = Proxy(inputs, (inputs[:, 0] < 0).long(), 2)
 
-    def result(self, rule: SmartFL) -> tuple[Aggregate, float]:
-        """What comes out, and how often it is right."""
-        server = Server(model=self.model, proxy=self.proxy, generator=torch.Generator().manual_seed(0))
+    def result(self, rule: SmartFL, t: int = 1) -> tuple[Aggregate, float]:
+        """What comes out in round t, and how often it is right."""
+        server = Server(t, self.model, self.proxy, torch.Generator().manual_seed(0))
         found = rule(self.updates, server)
         first, second = found.vector.split(2)
         said = ((self.proxy.inputs @ first)[:, None] * second).argmax(dim=1)
@@ -170,6 +170,24 @@ def test_each_layer_comes_from_the_client_that_has_it() -> None:
     assert found.coefficients is not None
     assert float(found.coefficients.sum()) == pytest.approx(1)
     assert Halves().result(SmartFL(server_epochs=60, layered=False))[1] <= 0.5
+
+
+def test_layers_have_weights_of_their_own_for_as_many_rounds_as_the_samples_bear() -> None:
+    """(L − 1) t ≤ 2.5 N: ten layers on 128 samples for 35 rounds, a single layer for ever."""
+    assert [layers_apart(10, t, 128) for t in (1, 35, 36, 200)] == [True, True, False, False]
+    assert [layers_apart(2, t, 128) for t in (320, 321)] == [True, False]
+    assert layers_apart(10, 284, 1024)
+    assert layers_apart(1, 10**6, 1)
+
+
+def test_in_later_rounds_a_client_has_one_weight_bit_for_bit() -> None:
+    """Two layers and 64 samples: until round 160."""
+    halves = Halves()
+    assert halves.result(SmartFL(server_epochs=60), t=160)[1] == 1.0
+    late, right = halves.result(SmartFL(server_epochs=60), t=161)
+    one, _ = halves.result(SmartFL(server_epochs=60, layered=False), t=161)
+    assert right <= 0.5
+    assert torch.equal(late.vector, one.vector)
 
 
 def test_what_a_step_towards_a_client_costs_is_its_cost_in_all_layers() -> None:

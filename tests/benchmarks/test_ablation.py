@@ -11,6 +11,7 @@ from torch import nn
 from smartfl.aggregators import SmartFL
 from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.hull import Hull
+from smartfl.aggregators.smartfl import Task
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.types import Proxy, Server, Updates
@@ -134,7 +135,8 @@ def test_drawn_back_though_the_loss_rises(ablation):
         rule = ablation.Ablated(part=part)
         hull = Hull(updates, model, server.proxy.inputs)
         before = rule._loss(hull, server.proxy).fit(hull.logits(p))
-        back[part] = rule._restrain(hull, p, before, server.proxy, range(4))[1]["drawn_back"]
+        task = Task(server.proxy, torch.Generator(), before, 1)
+        back[part] = rule._find(hull, p, task, range(4)).info["drawn_back"]
     assert back == {"rise": 1.0, "centring": 0.0}
 
 

@@ -6,6 +6,8 @@ from torch import nn
 
 from smartfl.flat import FlatSpec
 
+FITS = 2.5  # a sample, of layers beside the first, over all rounds
+
 
 def layers(spec: FlatSpec, model: nn.Module) -> list[list[slice]]:
     """The columns of every layer of ``model``: of a module that has a matrix (or kernel) among its own parameters.
@@ -35,6 +37,15 @@ def classes(spec: FlatSpec, num_classes: int) -> list[list[slice]]:
         return []
     widths = [(entry.start, (entry.stop - entry.start) // num_classes) for entry in entries]
     return [[slice(start + c * width, start + (c + 1) * width) for start, width in widths] for c in range(num_classes)]
+
+
+def layers_apart(layers: int, t: int, samples: int) -> bool:
+    """Whether layers may still have weights of their own in round t: (L − 1) t ≤ 2.5 N.
+
+    They are L − 1 fits more a round to the same N samples than one weight for all layers is, and what fits by chance
+    adds up over the rounds, though no single round shows it (docs/method.md).
+    """
+    return (layers - 1) * t <= FITS * samples
 
 
 def _owner(name: str) -> str:

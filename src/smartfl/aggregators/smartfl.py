@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +18,7 @@ from smartfl.aggregators.breadth import breadth
 from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
+from smartfl.aggregators.layers import layers_apart
 from smartfl.aggregators.mistrust import Mistrust
 from smartfl.aggregators.proxy import (
     client_logits,
@@ -33,6 +34,16 @@ from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, check_searc
 from smartfl.errors import UserError
 from smartfl.optimizers import FlatAdam
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a round's search is given: samples, their random order, the loss of w^t on them, the round's number."""
+
+    proxy: Proxy
+    generator: torch.Generator
+    before: float
+    round: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +161,8 @@ class SmartFL(Aggregator):
             if self.mistrust:
                 self._take_up(hull, updates.ids, loss)
         events: tuple[str, ...] = ()
-        found = self._by_themselves(hull, updates, cosines, before, proxy, server.generator)
+        task = Task(proxy, server.generator, before, server.round)
+        found = self._by_themselves(hull, updates, cosines, task)
         if found is None:
             start = self._start(hull, updates, proxy, cosines)
             if not torch.isfinite(hull.logits(start)).all():
@@ -161,7 +173,7 @@ class SmartFL(Aggregator):
                     return self._among(keep, updates, server, events) if some else global_model_kept(updates, *events)
                 start = best_client(hull, labels_of(proxy))
                 events = ("their mix overflows: started at the best client",)
-            found = self._find(hull, start, before, proxy, server.generator, updates.ids)
+            found = self._find(hull, start, task, updates.ids)
         remembered = self._remember(hull, found.p, proxy, updates.ids)
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
@@ -177,19 +189,11 @@ class SmartFL(Aggregator):
         }
         return Aggregate(vector, share, info, events + found.events)
 
-    def _by_themselves(
-        self,
-        hull: Hull,
-        updates: Updates,
-        cosines: Tensor | None,
-        before: float,
-        proxy: Proxy,
-        generator: torch.Generator,
-    ) -> Found | None:
+    def _by_themselves(self, hull: Hull, updates: Updates, cosines: Tensor | None, task: Task) -> Found | None:
         """What is found among clients who do not contradict; None if nobody does, or if the others are not enough.
 
-        They are enough if memory says so (``Mistrust.left_out``) and the loss is above ``before``, that of the last
-        global model, by no more than chance, restraint · Σ_l df_l / N (``free_parameters``).  Here chance excuses a
+        They are enough if memory says so (``Mistrust.left_out``) and the loss is above that of the last global model
+        by no more than chance, restraint · Σ_l df_l / N (``free_parameters``).  Here chance excuses a
         rise: what else a search finds with contradictors in it, it may owe to them.
         """
         out = self._past.left_out(updates.ids)
@@ -198,32 +202,24 @@ class SmartFL(Aggregator):
         where = torch.nonzero(~out).flatten()
         others = updates.select(where)
         face = hull.among(where, others)
-        start = self._start(face, others, proxy, None if cosines is None else cosines[where])
-        found = self._find(face, start, before, proxy, generator, others.ids)
+        start = self._start(face, others, task.proxy, None if cosines is None else cosines[where])
+        found = self._find(face, start, task, others.ids)
 
         def among_all(p: Tensor) -> Tensor:
             return p.new_zeros(*p.shape[:-1], len(out)).index_copy(-1, where, p)
 
         p, rest = among_all(found.p), self._past.trusted(updates.ids)
-        after = self._loss(hull, proxy).fit(hull.logits(p))
-        chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(proxy)
-        if after == math.inf or after > before + chance:  # ∞ is not above ∞, the loss of a model that overflows
+        after = self._loss(hull, task.proxy).fit(hull.logits(p))
+        chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(task.proxy)
+        if after == math.inf or after > task.before + chance:  # ∞ is not above ∞, the loss of a model that overflows
             return None
         return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(out.sum())})
 
-    def _find(
-        self,
-        hull: Hull,
-        start: Tensor,
-        before: float,
-        proxy: Proxy,
-        generator: torch.Generator,
-        ids: Sequence[int],
-    ) -> Found:
+    def _find(self, hull: Hull, start: Tensor, task: Task, ids: Sequence[int]) -> Found:
         """The search from ``start`` (n,), and how far it is followed."""
-        search = self._optimise(hull, start, proxy, generator, ids)
-        p, drawn_back = self._restrain(hull, without_dust(search.p), before, proxy, ids)
-        search, apart = self._by_class(hull, replace(search, p=without_dust(p)), before, proxy, generator, ids)
+        search = self._optimise(hull, start, task, ids)
+        p, drawn_back = self._restrain(hull, without_dust(search.p), task, ids)
+        search, apart = self._by_class(hull, replace(search, p=without_dust(p)), task, ids)
         return Found(search.p, start, {"steps": search.steps, **drawn_back, **apart}, search.events)
 
     def _start(self, hull: Hull, updates: Updates, proxy: Proxy, cosines: Tensor | None) -> Tensor:
@@ -285,23 +281,16 @@ class SmartFL(Aggregator):
         held = torch.where(self._past.contradict(ids), contradiction, self._past.of(ids))
         return (self.mistrust or 0.0) * loss.price * held
 
-    def _restrain(
-        self, hull: Hull, p: Tensor, before: float, proxy: Proxy, ids: Sequence[int]
-    ) -> tuple[Tensor, dict[str, float]]:
-        """p, drawn back towards equal weights on clients against whom nothing is held; says how far.
-
-        ``before`` is the loss of the last global model.
-        """
+    def _restrain(self, hull: Hull, p: Tensor, task: Task, ids: Sequence[int]) -> tuple[Tensor, dict[str, float]]:
+        """p, drawn back towards equal weights on clients against whom nothing is held; says how far."""
         if not self.restraint:
             return p, {}
-        loss = self._loss(hull, proxy)
+        loss = self._loss(hull, task.proxy)
         rest = self._past.trusted(ids)
-        p, t = restrained(p, rest, lambda q: loss.fit(hull.logits(q)), before, len(proxy), self.restraint)
+        p, t = restrained(p, rest, lambda q: loss.fit(hull.logits(q)), task.before, len(task.proxy), self.restraint)
         return p, {"drawn_back": t}
 
-    def _by_class(
-        self, hull: Hull, found: Descent, before: float, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
-    ) -> tuple[Descent, dict[str, float]]:
+    def _by_class(self, hull: Hull, found: Descent, task: Task, ids: Sequence[int]) -> tuple[Descent, dict[str, float]]:
         """(C, n) weights for every class, searched from p (n,) of ``found`` and drawn back towards it; says how far.
 
         Only of a model that is linear in its parameters; otherwise, and where nothing is left of them, p itself.
@@ -310,11 +299,11 @@ class SmartFL(Aggregator):
         start = hull.by_class(found.p) if self.layered else None
         if start is None:
             return found, {}
-        search = self._search(hull, start, proxy, generator, ids)
+        search = self._search(hull, start, task, ids)
         p, back = without_dust(search.p), {}
         if self.restraint:
-            loss, strength = self._loss(hull, proxy), self.restraint * len(start)
-            rows, t = restrained(p, found.p, lambda q: loss.fit(hull.logits(q)), before, len(proxy), strength)
+            loss, strength, samples = self._loss(hull, task.proxy), self.restraint * len(start), len(task.proxy)
+            rows, t = restrained(p, found.p, lambda q: loss.fit(hull.logits(q)), task.before, samples, strength)
             p, back = found.p if t == 1 else without_dust(rows), {"classes_drawn_back": t}
         return Descent(p, found.steps + search.steps, found.events + search.events), back
 
@@ -334,12 +323,11 @@ class SmartFL(Aggregator):
         _, g = hull.gradient(p, torch.arange(len(proxy)), lambda logits, index: loss.refitted(logits)(logits, index))
         return (g - row_dots(g, p)).view(-1, len(hull.matrix)).sum(dim=0) / loss.price
 
-    def _optimise(
-        self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
-    ) -> Descent:
+    def _optimise(self, hull: Hull, start: Tensor, task: Task, ids: Sequence[int]) -> Descent:
         if self.variant == "calibrated":
-            return self._search(hull, hull.by_layer(start) if self.layered else start, proxy, generator, ids)
-        labels = labels_of(proxy)
+            by_layer = self.layered and layers_apart(len(hull.parts), task.round, len(task.proxy))
+            return self._search(hull, hull.by_layer(start) if by_layer else start, task, ids)
+        labels = labels_of(task.proxy)
 
         def plain(logits: Tensor, index: Tensor) -> Tensor:
             return F.cross_entropy(logits, labels[index])
@@ -347,17 +335,19 @@ class SmartFL(Aggregator):
         return descend(
             start,
             gradient=lambda p, index: hull.gradient(p, index, plain),
-            batches=[minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)],
+            batches=self._batches(task),
             optimizer=FlatAdam(self.lr),
             centre=self.variant == "centred",
         )
 
-    def _search(
-        self, hull: Hull, start: Tensor, proxy: Proxy, generator: torch.Generator, ids: Sequence[int]
-    ) -> Descent:
+    def _batches(self, task: Task) -> list[Iterable[Tensor]]:
+        """The mini-batches of every epoch, in random order."""
+        return [minibatches(len(task.proxy), self.batch_size, 1, task.generator) for _ in range(self.server_epochs)]
+
+    def _search(self, hull: Hull, start: Tensor, task: Task, ids: Sequence[int]) -> Descent:
         """The calibrated search from ``start``, (n,) or (L, n) with equal rows."""
         one = start.view(-1, len(ids))[0]  # the hull has the logits there already
-        loss = self._loss(hull, proxy).refitted(hull.logits(one))
+        loss = self._loss(hull, task.proxy).refitted(hull.logits(one))
         dear = self._dear(hull, loss, ids)
 
         def gradient(p: Tensor, index: Tensor) -> tuple[float, Tensor]:
@@ -367,7 +357,7 @@ class SmartFL(Aggregator):
         return descend(
             start,
             gradient=gradient,
-            batches=[minibatches(len(proxy), self.batch_size, 1, generator) for _ in range(self.server_epochs)],
+            batches=self._batches(task),
             optimizer=SteadyAdam(self.lr),
             centre=True,
             each_epoch=lambda p: loss.refit(),
