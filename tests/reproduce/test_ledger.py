@@ -91,8 +91,8 @@ def test_in_use(tmp_path):
     assert not in_use(tmp_path / "run")
 
 
-def test_what_a_longer_run_can_go_on_from(tmp_path, write_run):
-    """Checkpoints, fewer rounds, and no evaluation that the longer run would not make."""
+def test_what_a_run_can_go_on_from(tmp_path, write_run):
+    """Checkpoints, fewer rounds, and no evaluation that it would not make itself."""
 
     def with_checkpoint(run):
         (run / "checkpoints").mkdir()
@@ -104,6 +104,9 @@ def test_what_a_longer_run_can_go_on_from(tmp_path, write_run):
     short = with_checkpoint(write_run(experiment(rounds=3), tmp_path, [0.1] * 3))
     assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path) == short
     assert Ledger([tmp_path]).beginning(experiment(rounds=3), tmp_path) is None
+    broken = with_checkpoint(write_run(experiment(rounds=20), tmp_path, [0.1] * 5))  # planned longer and broken off
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path) == broken
+    assert Ledger([tmp_path]).beginning(experiment(rounds=5), tmp_path) == short  # the longer one answers for it
     assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path / "elsewhere") is None
     odd = with_checkpoint(write_run(experiment(rounds=3, evaluate_every=2), tmp_path, [None, 0.1, 0.1]))
     assert Ledger([tmp_path]).beginning(experiment(rounds=9, evaluate_every=2), tmp_path) is None

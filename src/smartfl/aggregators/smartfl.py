@@ -91,10 +91,11 @@ class SmartFL(Aggregator):
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
     where one p would.  What attackers have spoilt in one layer then does not take the others from those who are needed
-    for them.  A model whose logits are linear in its parameters (``linear_in_parameters`` says so) gets one p, and from
-    there the rows of every class c their own p_c, drawn back to p as far as they gain no more than chance.  False is
-    one p for all, as the paper has it; the calibrated variant has layers unless told.  The reported coefficient of a
-    client is its share of the parameters, Σ_l p_li d_l / d.
+    for them.  After as many rounds as the samples bear (``layers_apart``) all layers share one p.  A model whose logits
+    are linear in its parameters (``linear_in_parameters`` says so) gets one p, and from there the rows of every class c
+    their own p_c, drawn back to p as far as they gain no more than chance.  False is one p for all, as the paper has
+    it; the calibrated variant has layers unless told.  The reported coefficient of a client is its share of the
+    parameters, Σ_l p_li d_l / d.
     A single client's model is shipped as it is.
     """
 

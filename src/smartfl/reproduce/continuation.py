@@ -1,4 +1,4 @@
-"""A run of more rounds begins where a run of fewer ended."""
+"""A run of more rounds begins where one of fewer has got to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smartfl.runs.grid import Cell
 
 
 def begin_where(source: Path, cell: Cell) -> None:
-    """Give ``cell`` the records and checkpoints of ``source``, the same experiment with fewer rounds.
+    """Give ``cell`` the records and checkpoints of ``source``, the same experiment with fewer rounds so far.
 
     Rounds never depend on how many are planned.  ``source`` stays as it is; the copy appears whole or not at all.
     """

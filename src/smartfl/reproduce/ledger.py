@@ -72,20 +72,21 @@ class Ledger:
         return same[0] if same else None
 
     def beginning(self, experiment: Experiment, root: Path) -> Path | None:
-        """The directory under ``root`` of the same experiment with fewer rounds that can be gone on from furthest.
+        """The directory under ``root`` of the same experiment, of fewer rounds so far, that has got furthest.
 
-        The last round of a run is evaluated in any case; where the longer run would not evaluate it, it does not count.
+        It may have been planned shorter, or longer and broken off.  The last round of a run is evaluated in any case;
+        where this one would not evaluate it, it does not count.
         """
         inside = root.resolve()
-        shorter = [
+        begun = [
             entry
             for entry in self._entries.get(trajectory(experiment), ())
-            if entry.experiment.rounds < experiment.rounds
+            if len(entry.run.rounds) < experiment.rounds
             and inside in entry.path.parents
             and any((entry.path / "checkpoints").glob("round-*.json"))
             and (entry.experiment.rounds % experiment.evaluate_every == 0 or not entry.run.finished)
         ]
-        return max(shorter, key=lambda entry: len(entry.run.rounds)).path if shorter else None
+        return max(begun, key=lambda entry: len(entry.run.rounds)).path if begun else None
 
 
 def run_directories(root: Path) -> Iterator[Path]:
