@@ -194,8 +194,9 @@ class SmartFL(Aggregator):
         """What is found among clients who do not contradict; None if nobody does, or if the others are not enough.
 
         They are enough if memory says so (``Mistrust.left_out``) and the loss is above that of the last global model
-        by no more than chance, restraint · Σ_l df_l / N (``free_parameters``).  Here chance excuses a
-        rise: what else a search finds with contradictors in it, it may owe to them.
+        by no more than chance, restraint · Σ_l df_l / N (``free_parameters``), layers that share one p included: the
+        last model was fitted with weights of their own.  Here chance excuses a rise: what else a search finds with
+        contradictors in it, it may owe to them.
         """
         out = self._past.left_out(updates.ids)
         if not out.any():
@@ -211,7 +212,8 @@ class SmartFL(Aggregator):
 
         p, rest = among_all(found.p), self._past.trusted(updates.ids)
         after = self._loss(hull, task.proxy).fit(hull.logits(p))
-        chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(task.proxy)
+        rows = hull.by_layer(p) if self.layered and p.ndim == 1 else p
+        chance = (self.restraint or 0.0) * float(free_parameters(rows, rest).sum()) / len(task.proxy)
         if after == math.inf or after > task.before + chance:  # ∞ is not above ∞, the loss of a model that overflows
             return None
         return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(out.sum())})
