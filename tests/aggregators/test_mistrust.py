@@ -442,25 +442,6 @@ def test_a_rise_of_the_loss_that_may_be_chance_does_not_call_them_back() -> None
         assert found.info.get("left_out") == left_out, (far, chance, linear)
 
 
-def test_layers_that_share_one_weight_are_allowed_what_layers_are() -> None:
-    """A second layer that does nothing, the same in all clients, in a round in which layers share one p (t > 2.5 N):
-    the rise for which one layer calls contradictors back is chance in two, unless a client never had but one weight."""
-    problem, left_out = Problem(), {}
-    away = torch.randn(len(problem.good), generator=torch.Generator().manual_seed(7))
-    rows = torch.cat([problem.good + 0.05 * problem.noise + 0.188 * away, problem.good.expand(4, -1)])
-    server = replace(problem.server(), round=161, model=nn.Sequential(problem.model, nn.Linear(3, 3, bias=False)))
-    spec, nothing = FlatSpec.of(server.model), torch.eye(3).reshape(-1)
-    updates = Updates.of(
-        torch.cat([rows, nothing.expand(8, -1)], dim=1), origin=torch.cat([problem.good, nothing]), spec=spec
-    )
-    for layered in (True, False):
-        rule = SmartFL(restraint=0.5, layered=layered)
-        for _ in range(HEARINGS):
-            hear(rule._past, range(8), values(*[0.4] * 4, *[-0.4] * 4), 1.0)
-        left_out[layered] = rule(updates, server).info.get("left_out")
-    assert left_out == {True: 4, False: None}
-
-
 @pytest.mark.parametrize(("linear", "left_out"), [(False, 4), (True, None)])
 def test_rows_that_overflow_are_left_out_or_refused(linear: bool, left_out: int | None) -> None:
     """Who contradicted now sends what is finite and too large for any pass.  A linear model has everybody's logits, and

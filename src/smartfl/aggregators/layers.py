@@ -40,7 +40,7 @@ def classes(spec: FlatSpec, num_classes: int) -> list[list[slice]]:
 
 
 def layers_apart(layers: int, t: int, samples: int) -> bool:
-    """Whether layers may still have weights of their own in round t: (L − 1) t ≤ 2.5 N.
+    """Whether layers of clients of few classes may still have weights of their own in round t: (L − 1) t ≤ 2.5 N.
 
     They are L − 1 fits more a round to the same N samples than one weight for all layers is, and what fits by chance
     adds up over the rounds, though no single round shows it (docs/method.md).

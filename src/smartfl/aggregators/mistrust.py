@@ -84,7 +84,11 @@ class Mistrust:
     def left_out(self, ids: Sequence[int]) -> Tensor:
         """(n,) bool: who of a round's clients ``ids`` contradicts, if the others can do without; else nobody."""
         out = self.contradict(ids)
-        return out & (self.breadth() >= self.broad and 2 * int(out.sum()) <= len(out))
+        return out & (self.many_classes() and 2 * int(out.sum()) <= len(out))
+
+    def many_classes(self) -> bool:
+        """Whether clients have many classes each; without memory nobody knows, and they are taken to have few."""
+        return self.breadth() >= self.broad
 
     def breadth(self) -> float:
         """The median ``breadth`` of those heard in the first four rounds who do not contradict; 0 while there are none.

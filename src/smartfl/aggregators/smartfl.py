@@ -91,11 +91,11 @@ class SmartFL(Aggregator):
     round (``restrained``); 0 follows every one, as the paper does, the calibrated variant has ½ unless told.
     ``layered``: layer l of the new model is Σ p_li w_li with weights p_l of its own, on the simplex each; all start
     where one p would.  What attackers have spoilt in one layer then does not take the others from those who are needed
-    for them.  After as many rounds as the samples bear (``layers_apart``) all layers share one p.  A model whose logits
-    are linear in its parameters (``linear_in_parameters`` says so) gets one p, and from there the rows of every class c
-    their own p_c, drawn back to p as far as they gain no more than chance.  False is one p for all, as the paper has
-    it; the calibrated variant has layers unless told.  The reported coefficient of a client is its share of the
-    parameters, Σ_l p_li d_l / d.
+    for them.  Unless clients have many classes each, all layers share one p after as many rounds as the samples bear
+    (``layers_apart``).  A model whose logits are linear in its parameters (``linear_in_parameters`` says so) gets one
+    p, and from there the rows of every class c their own p_c, drawn back to p as far as they gain no more than chance.
+    False is one p for all, as the paper has it; the calibrated variant has layers unless told.  The reported
+    coefficient of a client is its share of the parameters, Σ_l p_li d_l / d.
     A single client's model is shipped as it is.
     """
 
@@ -194,9 +194,8 @@ class SmartFL(Aggregator):
         """What is found among clients who do not contradict; None if nobody does, or if the others are not enough.
 
         They are enough if memory says so (``Mistrust.left_out``) and the loss is above that of the last global model
-        by no more than chance, restraint · Σ_l df_l / N (``free_parameters``), layers that share one p included: the
-        last model was fitted with weights of their own.  Here chance excuses a rise: what else a search finds with
-        contradictors in it, it may owe to them.
+        by no more than chance, restraint · Σ_l df_l / N (``free_parameters``).  Here chance excuses a
+        rise: what else a search finds with contradictors in it, it may owe to them.
         """
         out = self._past.left_out(updates.ids)
         if not out.any():
@@ -212,8 +211,7 @@ class SmartFL(Aggregator):
 
         p, rest = among_all(found.p), self._past.trusted(updates.ids)
         after = self._loss(hull, task.proxy).fit(hull.logits(p))
-        rows = hull.by_layer(p) if self.layered and p.ndim == 1 else p
-        chance = (self.restraint or 0.0) * float(free_parameters(rows, rest).sum()) / len(task.proxy)
+        chance = (self.restraint or 0.0) * float(free_parameters(p, rest).sum()) / len(task.proxy)
         if after == math.inf or after > task.before + chance:  # ∞ is not above ∞, the loss of a model that overflows
             return None
         return replace(found, p=p, start=among_all(start), info={**found.info, "left_out": int(out.sum())})
@@ -328,8 +326,8 @@ class SmartFL(Aggregator):
 
     def _optimise(self, hull: Hull, start: Tensor, task: Task, ids: Sequence[int]) -> Descent:
         if self.variant == "calibrated":
-            by_layer = self.layered and layers_apart(len(hull.parts), task.round, len(task.proxy))
-            return self._search(hull, hull.by_layer(start) if by_layer else start, task, ids)
+            apart = self._past.many_classes() or layers_apart(len(hull.parts), task.round, len(task.proxy))
+            return self._search(hull, hull.by_layer(start) if self.layered and apart else start, task, ids)
         labels = labels_of(task.proxy)
 
         def plain(logits: Tensor, index: Tensor) -> Tensor:
