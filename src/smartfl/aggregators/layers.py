@@ -6,7 +6,7 @@ from torch import nn
 
 from smartfl.flat import FlatSpec
 
-FITS = 2.5  # a sample, of layers beside the first, over all rounds
+FITS_A_SAMPLE = 2.5  # of all layers but one, over all rounds: as many as CIFAR-10 bore (docs/evidence.md)
 
 
 def layers(spec: FlatSpec, model: nn.Module) -> list[list[slice]]:
@@ -39,13 +39,13 @@ def classes(spec: FlatSpec, num_classes: int) -> list[list[slice]]:
     return [[slice(start + c * width, start + (c + 1) * width) for start, width in widths] for c in range(num_classes)]
 
 
-def layers_apart(layers: int, t: int, samples: int) -> bool:
-    """Whether layers of clients of few classes may still have weights of their own in round t: (L − 1) t ≤ 2.5 N.
+def layers_apart(number: int, t: int, samples: int) -> bool:
+    """Whether L = ``number`` layers of clients of few classes may have their own weights in round t: (L − 1) t ≤ 2.5 N.
 
     They are L − 1 fits more a round to the same N samples than one weight for all layers is, and what fits by chance
     adds up over the rounds, though no single round shows it (docs/method.md).
     """
-    return (layers - 1) * t <= FITS * samples
+    return (number - 1) * t <= FITS_A_SAMPLE * samples
 
 
 def _owner(name: str) -> str:

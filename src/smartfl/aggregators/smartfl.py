@@ -194,8 +194,8 @@ class SmartFL(Aggregator):
         """What is found among clients who do not contradict; None if nobody does, or if the others are not enough.
 
         They are enough if memory says so (``Mistrust.left_out``) and the loss is above that of the last global model
-        by no more than chance, restraint · Σ_l df_l / N (``free_parameters``).  Here chance excuses a
-        rise: what else a search finds with contradictors in it, it may owe to them.
+        by no more than chance, restraint · Σ_l df_l / N (``free_parameters``).  Here chance excuses a rise: what else a
+        search finds with contradictors in it, it may owe to them.
         """
         out = self._past.left_out(updates.ids)
         if not out.any():
