@@ -14,6 +14,7 @@ from smartfl.aggregators import SmartFL
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.layers import layers, layers_apart
+from smartfl.aggregators.mistrust import HEARINGS
 from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.simplex_descent import Descent, SteadyAdam, descend
 from smartfl.errors import UserError
@@ -191,10 +192,11 @@ def test_in_later_rounds_a_client_has_one_weight_bit_for_bit() -> None:
 
 
 def test_clients_of_many_classes_keep_their_layers() -> None:
-    """Their median breadth decides, 0.2 or more; two who were heard in an earlier round had it."""
+    """Their median breadth in the first four rounds decides, 0.2 or more; in these, two others were heard."""
     for breadth, apart in ((0.2, True), (0.19, False)):
         rule = SmartFL(server_epochs=60)
-        rule._past.learn([7, 8], torch.zeros(2), torch.full((2,), breadth, dtype=torch.float64))
+        for _ in range(HEARINGS):
+            rule._past.learn([7, 8], torch.zeros(2), torch.full((2,), breadth, dtype=torch.float64))
         assert (Halves().result(rule, t=161)[1] == 1.0) is apart
 
 
