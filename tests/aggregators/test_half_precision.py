@@ -17,6 +17,7 @@ SETTINGS = {
     "clipping": {"rule": {"name": "median"}},
     "nearest_neighbour_mixing": {"rule": {"name": "median"}, "f": 1},
     "reestimated": {"rule": {"name": "median"}},
+    "momentum": {"rule": {"name": "median"}},
     "krum": {"f": 1},
     "multi_krum": {"f": 1},
     "bulyan": {"f": 1},

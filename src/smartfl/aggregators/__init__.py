@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from smartfl.aggregators.ida import IDA as IDA
     from smartfl.aggregators.krum import Krum as Krum
     from smartfl.aggregators.median import Median as Median
+    from smartfl.aggregators.momentum import Momentum as Momentum
     from smartfl.aggregators.multi_krum import MultiKrum as MultiKrum
     from smartfl.aggregators.nearest_neighbour_mixing import NearestNeighbourMixing as NearestNeighbourMixing
     from smartfl.aggregators.norm_clipping import NormClipping as NormClipping
@@ -64,6 +65,7 @@ _HOMES = {
     "IDA": "smartfl.aggregators.ida",
     "Krum": "smartfl.aggregators.krum",
     "Median": "smartfl.aggregators.median",
+    "Momentum": "smartfl.aggregators.momentum",
     "MultiKrum": "smartfl.aggregators.multi_krum",
     "NearestNeighbourMixing": "smartfl.aggregators.nearest_neighbour_mixing",
     "NormClipping": "smartfl.aggregators.norm_clipping",
@@ -104,6 +106,7 @@ __all__ = [
     "GeometricMedian",
     "Krum",
     "Median",
+    "Momentum",
     "MultiKrum",
     "NearestNeighbourMixing",
     "NormClipping",
