@@ -409,7 +409,7 @@ def test_the_discount_of_missing_classes_is_part_of_the_loss(monkeypatch):
     rule = partial(SmartFL, init="fedavg", restraint=0.0)
     assert rule()(rows, server).coefficients[0] < 0.45
     entirely = torch.tensor([0.0, 0.0, -1e9])
-    monkeypatch.setattr("smartfl.aggregators.smartfl.log_prior", lambda labels, num_classes: entirely)
+    monkeypatch.setattr("smartfl.aggregators.calibration.log_prior", lambda labels, num_classes: entirely)
     assert rule()(rows, server).coefficients.tolist() == pytest.approx([0.5, 0.5], abs=1e-6)
 
 

@@ -99,6 +99,12 @@ class CalibratedLoss:
     price: float
     scale: float = field(default=1.0, init=False)
 
+    @classmethod
+    def of(cls, labels: Tensor, num_classes: int, price: float = 0.0) -> CalibratedLoss:
+        """The loss of samples with ``labels`` (N,) before anything is known of their logits: scale 1."""
+        unknown = torch.zeros(len(labels), num_classes, device=labels.device)
+        return cls(unknown, labels, class_balance(labels, num_classes), log_prior(labels, num_classes), price)
+
     def refit(self) -> None:
         """The best scale for the latest logits: a pass over all samples would cost half as much as an epoch."""
         self.scale = best_scale(self.latest, self.labels, self.weights, self.price, low=1.0)

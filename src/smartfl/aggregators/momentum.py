@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smartfl.aggregators.base import Aggregator
 from smartfl.aggregators.batchnorm import has_batchnorm, reestimate_and_predict
-from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior
+from smartfl.aggregators.calibration import CalibratedLoss
 from smartfl.aggregators.proxy import labels_of, model_logits, require_proxy
 from smartfl.aggregators.wrapper import Wrapper
 from smartfl.types import Aggregate, NeedsProxy, Proxy, Server, Updates
@@ -45,9 +45,7 @@ class Momentum(Wrapper):
         result = self.rule(updates, server)
         size = updates.spec.num_parameters
         last = self._state.get("step", torch.zeros_like(result.vector[:size])).to(result.vector)
-        labels, classes = labels_of(proxy), proxy.num_classes
-        unknown = torch.zeros(len(labels), classes, device=labels.device)
-        loss = CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price=0.0)
+        loss = CalibratedLoss.of(labels_of(proxy), proxy.num_classes)
         best, lowest, length = result.vector, torch.inf, 0.0
         for tau in self.lengths if last.any() else self.lengths[:1]:
             vector = result.vector.clone()

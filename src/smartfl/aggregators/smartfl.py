@@ -15,7 +15,7 @@ from smartfl.aggregators.agreement import agreeing, agreement
 from smartfl.aggregators.base import Aggregator, weighted
 from smartfl.aggregators.batchnorm import BatchNormMode
 from smartfl.aggregators.breadth import breadth
-from smartfl.aggregators.calibration import CalibratedLoss, class_balance, log_prior, price_of_scale
+from smartfl.aggregators.calibration import CalibratedLoss, price_of_scale
 from smartfl.aggregators.hull import Hull
 from smartfl.aggregators.knowledge import knowledge
 from smartfl.aggregators.layers import layers_apart
@@ -246,10 +246,8 @@ class SmartFL(Aggregator):
 
     def _loss(self, hull: Hull, proxy: Proxy) -> CalibratedLoss:
         """The calibrated loss before anything is known of the logits: scale 1."""
-        labels, classes = labels_of(proxy), proxy.num_classes
-        unknown = torch.zeros(len(labels), classes, device=labels.device)
         price = self.penalty * price_of_scale(hull.logit_scale(), len(hull.matrix), len(proxy)) if self.penalty else 0.0
-        return CalibratedLoss(unknown, labels, class_balance(labels, classes), log_prior(labels, classes), price)
+        return CalibratedLoss.of(labels_of(proxy), proxy.num_classes, price)
 
     def _take_up(self, hull: Hull, ids: Sequence[int], loss: CalibratedLoss) -> None:
         """What the round says of its clients before the search; ``loss`` has last seen the logits of w^t."""
