@@ -31,7 +31,7 @@ from smartfl.reproduce.commands import Request, select
 from smartfl.reproduce.table import Comparison, Entry, compare
 
 ROOT = Path(__file__).parents[1]
-DOCS = ("README.md", "RESULTS.md", "docs/method.md", "docs/evidence.md")
+DOCS = ("README.md", "RESULTS.md", "docs/method.md", "docs/evidence.md", "docs/cifar.md")
 MARKED = re.compile(r"<!-- table (?P<options>.*?)-->\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
 NOTHING = "–"
 TELLING = 2.0  # points: of one seed, fewer may be chance

@@ -1,4 +1,4 @@
-"""Cross-entropy with the scale of the logits taken out, at a price (ALGORITHMS.md 1.9, docs/method.md)."""
+"""Cross-entropy with the scale of the logits taken out, at a price (docs/method.md)."""
 
 from __future__ import annotations
 

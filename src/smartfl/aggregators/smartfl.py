@@ -74,7 +74,7 @@ class SmartFL(Aggregator):
                      do not speak against it (``restrained``); where logits are linear in the parameters, then a
                      weight for every class
 
-    Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0, ALGORITHMS.md 1.9) does not mind
+    Cross-entropy at s = 1 mistakes small logits for bad ones, and a free scale (λ = 0) does not mind
     clients that only dilute, as attackers do.  λ = ``penalty`` · ζ √(2 ln n / N) is the price at which a client must
     earn its place (docs/method.md).  The paper uses 20 server epochs, 50 under attack, on 128 samples, and starts at
     the FedAvg weights; ``init`` overrides where the variant starts.  Reported sample counts move FedAvg weights, and
