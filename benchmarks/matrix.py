@@ -22,7 +22,8 @@ OURS = "smartfl"
 INNER = {"bucketing": "krum", "nearest_neighbour_mixing": "trimmed_mean", "clipping": "fedavg", "momentum": OURS}
 MARGIN = 0.02  # SmartFL may be this far below the best other rule in a column
 FAMILIES = {
-    "proxy data": "smartfl momentum smartfl_literal smartfl_unlabelled fltrust sageflow abavg finetune zeno sfedavg feddf fedbe",
+    "proxy data": "smartfl momentum smartfl_literal smartfl_unlabelled fltrust sageflow abavg finetune zeno sfedavg "
+    "feddf fedbe",
     "robust": "median trimmed_mean geometric_median krum multi_krum bulyan dnc residual_reweighting centered_clipping "
     "norm_clipping sign_majority fools_gold ida bucketing nearest_neighbour_mixing clipping",
     "averaging": "fedavg uniform fednova fedavgm fedadam fedyogi fedadagrad",
