@@ -1,4 +1,4 @@
-"""What the wrappers share: they change the rows and leave everything else to the rule inside."""
+"""What the wrappers share: they change the rows or the result and leave everything else to the rule inside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from smartfl.types import NeedsProxy
 
 
 class Wrapper(Aggregator):
-    """A robust pre-aggregator around ``rule``; it keeps no state of its own."""
+    """A rule around ``rule``, whose needs, tolerance and state are its own unless it says otherwise."""
 
     rule: Aggregator
 
