@@ -52,6 +52,8 @@ def test_final_best_and_mean_of_the_last_ten(make_run):
     assert run.final == pytest.approx(0.30)
     assert run.best == pytest.approx(0.55)
     assert run.last_ten == pytest.approx(0.345)
+    # (0.40 + 0.45 + 0.50 + 0.55 + 0.30) / 5 = 0.44 after (0.15 + 0.20 + 0.25 + 0.30 + 0.35) / 5 = 0.25
+    assert run.trend == pytest.approx(0.19)
     assert run.seconds_per_round == pytest.approx(0.55)
 
 
@@ -62,7 +64,7 @@ def test_fewer_than_ten_rounds_and_rounds_not_evaluated(make_run):
     lines = [json.dumps({"round": k, "accuracy": v}) for k, v in enumerate(values)]
     (path / "rounds.jsonl").write_text("\n".join(lines))
     run = RunData.read(path)
-    assert (run.final, run.best) == (0.4, 0.4)
+    assert (run.final, run.best, run.trend) == (0.4, 0.4, None)
     assert run.last_ten == pytest.approx(0.3)
     assert run.seconds_per_round is None
 

@@ -55,6 +55,18 @@ def test_other_metrics(filled):
     assert texts(compare(filled, "mass"))["fedavg", 0] == "25.00 ± 0.00"
 
 
+def test_whether_a_run_is_flat(tmp_path, write_run, study):
+    """Five rounds at 0.2, then five at 0.5: +30 points.  Nobody is best, and a shorter run has no trend."""
+    longer = study.model_copy(update={"base": study.base | {"rounds": 10}, "seeds": 1})
+    runs = {(p.trial.method, p.trial.column[0]): p.experiment for p in plan(longer, Selection(), tmp_path).runs}
+    write_run(runs["fedavg", "rate 0.25"], tmp_path, [0.2] * 5 + [0.5] * 5)
+    write_run(runs["krum", "rate 0.25"], tmp_path, [0.5] * 5 + [0.4] * 5)
+    write_run(runs["finetune", "rate 0.25"], tmp_path, [0.2] * 9)
+    table = compare(plan(longer, Selection(), tmp_path), "trend")
+    assert [texts(table)[row.method, 0] for row in table.rows] == ["30.00", "-10.00", "–"]
+    assert not any(table.wins(row, 0, "ours") for row in table.rows)
+
+
 def test_weight_on_attackers_does_not_apply_without_attackers_or_weights(tmp_path, write_run, study):
     """A column without attack has none, run or not; a rule like the median has no weights to report."""
     honest = study.model_copy(update={"axes": {}, "base": study.base | {"attack": {"name": "none"}}, "exclude": ()})

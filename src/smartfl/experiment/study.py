@@ -31,7 +31,7 @@ from smartfl.experiment.files import override, safe_name
 from smartfl.experiment.schema import Experiment, Table
 from smartfl.registry import explain
 
-Metric = Literal["converged", "maximum", "final", "rounds", "mass"]
+Metric = Literal["converged", "maximum", "final", "trend", "rounds", "mass"]
 Kind = Literal["curves", "weights", "mass", "sweep", "overfit"]
 TABLES = frozenset(Experiment.model_fields)
 

@@ -163,6 +163,14 @@ class RunData:
         return _mean(self.accuracies[-LAST:])
 
     @property
+    def trend(self) -> float | None:
+        """How far the later half of the last ten rounds is above the earlier half, by mean accuracy; None of fewer."""
+        last = self.accuracies[-LAST:]
+        if len(last) < LAST:
+            return None
+        return (math.fsum(last[LAST // 2 :]) - math.fsum(last[: LAST // 2])) / (LAST // 2)
+
+    @property
     def malicious_mass(self) -> float | None:
         """Weight of all attackers together, averaged over the rounds that have one; None where nobody attacks.
 

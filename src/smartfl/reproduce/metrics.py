@@ -13,9 +13,11 @@ TITLES: dict[Metric, str] = {
     "converged": f"test accuracy in %, mean of the last {LAST} evaluated rounds",
     "maximum": "best test accuracy in %",
     "final": "test accuracy in % after the last round",
+    "trend": f"points of test accuracy from one half of the last {LAST} evaluated rounds to the other: is it flat?",
     "rounds": "rounds to the target accuracy",
     "mass": "weight on attackers in %, mean over the rounds",
 }
+ACCURACIES: frozenset[Metric] = frozenset({"converged", "maximum", "final"})
 LOWER_IS_BETTER: frozenset[Metric] = frozenset({"rounds", "mass"})
 
 
@@ -29,8 +31,14 @@ class Score:
 
 
 def share(run: RunData, metric: Metric) -> float | None:
-    """A run's accuracy or weight on attackers, in [0, 1]."""
-    return {"converged": run.last_ten, "maximum": run.best, "final": run.final, "mass": run.malicious_mass}[metric]
+    """A run's accuracy, change of accuracy or weight on attackers, as a fraction of 1."""
+    return {
+        "converged": run.last_ten,
+        "maximum": run.best,
+        "final": run.final,
+        "trend": run.trend,
+        "mass": run.malicious_mass,
+    }[metric]
 
 
 def first_round(run: RunData, target: float) -> int | None:

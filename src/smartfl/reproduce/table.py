@@ -9,7 +9,7 @@ from typing import Literal
 
 from smartfl.experiment.study import Metric, Point
 from smartfl.report.spread import Spread
-from smartfl.reproduce.metrics import LOWER_IS_BETTER, TITLES, Score, score
+from smartfl.reproduce.metrics import ACCURACIES, LOWER_IS_BETTER, TITLES, Score, score
 from smartfl.reproduce.paper import paper_result
 from smartfl.reproduce.plan import Plan, Planned
 
@@ -98,10 +98,10 @@ class Comparison:
         return text if self.metric == self.paper_metric else f"{text}; paper: {TITLES[self.paper_metric]}"
 
     def wins(self, row: Row, column: int, source: Literal["paper", "ours"]) -> bool:
-        """Whether a row has the best value of a column as printed; of one value alone nothing is the best."""
+        """Whether a row has the best value of a column as printed; of one value alone, or of trends, nothing is."""
         mine = _value(row.entries[column], source)
         found = [v for r in self.rows if (v := _value(r.entries[column], source)) is not None]
-        if mine is None or len(found) < 2:
+        if mine is None or len(found) < 2 or self.metric == "trend":
             return False
         return mine == (min if self.metric in LOWER_IS_BETTER else max)(found)
 
@@ -144,7 +144,7 @@ def _entry(plan: Plan, method: str, column: tuple[Point, ...], metric: Metric) -
     study, target = plan.study, runs[0].trial.target
     name = study.methods[method].paper
     # Rounds and accuracies do not compare: of another kind of metric the paper says nothing.
-    comparable = metric == study.metric or not {metric, study.metric} & LOWER_IS_BETTER
+    comparable = metric == study.metric or {metric, study.metric} <= ACCURACIES
     paper = paper_result(study.paper, name, runs[0].experiment) if study.paper and name and comparable else None
     finished = [p for p in runs if p.finished]
     begun = finished or [p for p in runs if p.done]
@@ -155,8 +155,8 @@ def _entry(plan: Plan, method: str, column: tuple[Point, ...], metric: Metric) -
         state = "in progress"
     found = score([p.found.run for p in begun if p.found is not None], metric, target)
     rounds = min((p.done for p in begun), default=0), runs[0].experiment.rounds
-    if found is None and begun and metric == "mass":
-        state = "does not apply"  # the median has no weights
+    if found is None and begun and metric in ("mass", "trend"):
+        state = "does not apply"  # the median has no weights; fewer than ten evaluations have no trend
     return Entry(
         state if found or state == "does not apply" else "not run",
         paper,
