@@ -91,13 +91,14 @@ def printed(entry: Entry) -> float | None:
     return None if entry.ours is None or entry.state == "in progress" else round(entry.ours.spread.mean, 1)
 
 
-def winner(table: Comparison, column: int) -> float | None:
+def winner(table: Comparison, column: int) -> float:
+    """The best number of a column; none is the best of trends, or alone."""
     found = [p for row in table.rows if (p := printed(row.entries[column])) is not None]
-    return max(found) if len(found) > 1 else float("nan")
+    return max(found) if len(found) > 1 and table.metric != "trend" else float("nan")
 
 
 def shown(entry: Entry) -> str:
-    return NOTHING if printed(entry) is None else f"{printed(entry):.1f}"
+    return NOTHING if printed(entry) is None else f"{printed(entry):.1f}".replace("-", "−")
 
 
 def difference(entry: Entry, other: Entry) -> str:

@@ -52,6 +52,15 @@ def test_a_table_by_hand(tables):
     assert "**" not in uniform
 
 
+def test_nothing_is_best_of_trends(tables):
+    """A fall has a minus sign, not a hyphen, as in the text around the tables."""
+    text = """studies/method-digits.toml --only uniform,smartfl --where data.alpha=0.01 --results results/method-digits"""
+    shown = "".join(lines_of(tables, f"{text} --metric trend"))
+    assert "−" in shown
+    assert "**" not in shown
+    assert " -" not in shown
+
+
 def test_a_table_of_differences(tables):
     """SmartFL is the 0 of the table and has no row; uniform averaging is far below it."""
     text = """studies/method-digits.toml --only uniform,smartfl,median --where data.alpha=0.01 --where "attack=flip 0.4"
