@@ -54,7 +54,7 @@ def test_a_table_by_hand(tables):
 
 def test_nothing_is_best_of_trends(tables):
     """A fall has a minus sign, not a hyphen, as in the text around the tables."""
-    text = """studies/method-digits.toml --only uniform,smartfl --where data.alpha=0.01 --results results/method-digits"""
+    text = "studies/method-digits.toml --only uniform,smartfl --where data.alpha=0.01 --results results/method-digits"
     shown = "".join(lines_of(tables, f"{text} --metric trend"))
     assert "−" in shown
     assert "**" not in shown
