@@ -34,7 +34,9 @@ Results = Annotated[
 Jobs = Annotated[int | None, typer.Option(min=1, help="runs side by side; default one per core")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 Ray = Annotated[bool, typer.Option("--ray", help="run on a Ray cluster (RAY_ADDRESS), or a local one")]
-MetricOption = Annotated[str | None, typer.Option(help="converged, maximum, final, trend, rounds or mass; the paper's")]
+MetricOption = Annotated[
+    str | None, typer.Option(help="converged, maximum, final, trend, rounds, mass; default: the paper's")
+]
 
 
 def reproduce(
