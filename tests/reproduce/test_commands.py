@@ -93,6 +93,35 @@ def test_more_rounds_go_on_where_fewer_ended(done):
         assert (longer / name).read_bytes() == (one / name).read_bytes()
 
 
+def test_a_record_with_its_checkpoint_goes_on_elsewhere(done):
+    """Two rounds are exported and the runs are gone: of four, the third is the first to be run, to the same bits."""
+    some = ("--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--jobs", "1", "--export", "store")
+    assert done("reproduce", "study.toml", *some, "--checkpoints")[0] == 0
+    (record,) = Path("store/digits").iterdir()
+    files = {p.name for p in record.rglob("*")}
+    assert {"round-000002.json", "round-000002.safetensors", "coefficients.jsonl"} < files
+    status, _, err = done("reproduce", "study.toml", *some, "--rounds", "4", "--out", "other")
+    assert (status, err.splitlines()[0]) == (0, "study: 1 runs, 2 of 4 rounds done")
+    assert {p.name for p in record.rglob("*")} == files
+    assert done("reproduce", "study.toml", *some[:-2], "--rounds", "4", "--out", "whole")[0] == 0
+    (longer,), (one,) = (list(Path(out).glob("digits-fedavg-*")) for out in ("other", "whole"))
+    assert (longer / "model.safetensors").read_bytes() == (one / "model.safetensors").read_bytes()
+    accuracies = [[line["accuracy"] for line in read_lines(run / "rounds.jsonl")] for run in (longer, one)]
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=1e-6)
+
+
+def test_a_broken_run_is_exported_only_with_its_checkpoint(done, monkeypatch):
+    """Two rounds of three have a checkpoint: they go into the store to go on from, and count as begun."""
+    some = ("--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--rounds", "3", "--export", "store")
+    monkeypatch.setattr("smartfl.reproduce.run.run_grid", lambda *_, **__: None)  # interrupted before round 3
+    assert done("reproduce", "study.toml", *some)[0] == 0
+    assert not Path("store").exists()
+    assert done("reproduce", "study.toml", *some, "--checkpoints")[0] == 0
+    (record,) = Path("store/digits").iterdir()
+    assert json.loads((record / "result.json").read_text())["rounds"] == 2
+    assert "@2/3" in done("table", "study.toml", *some[:-2], "--out", "other", "--results", "store")[1]
+
+
 def test_table_and_figure(done):
     status, out, _ = done("table", "study.toml", "--format", "csv", "--metric", "final")
     assert (status, len(out.splitlines())) == (0, 7)
@@ -131,6 +160,7 @@ def test_set_changes_every_run(type_in):
         (["reproduce", "study.toml", "--where", "beta=1"], "beta"),
         (["reproduce", "study.toml", "--set", "aggregator.colour=1"], "aggregator.colour"),
         (["reproduce", "study.toml", "--device", "abacus"], "--device"),
+        (["reproduce", "study.toml", "--checkpoints"], "--checkpoints needs --export"),
         (["reproduce", "study.toml", "--tuned", "absent.toml"], "absent.toml"),
         (["table", "study.toml", "--format", "html"], "--format"),
         (["table", "study.toml", "--metric", "mean"], "--metric"),

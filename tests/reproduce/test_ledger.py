@@ -85,6 +85,9 @@ def test_a_run_begun_under_another_name_is_gone_on_with_where_it_is(tmp_path, wr
 
 def test_in_use(tmp_path):
     assert not in_use(tmp_path / "absent")
+    (tmp_path / "record").mkdir()
+    assert not in_use(tmp_path / "record")
+    assert not list((tmp_path / "record").iterdir())  # a committed record is only looked at
     run = RunDirectory.open(tmp_path / "run", experiment())
     assert in_use(tmp_path / "run")
     run.close()
@@ -100,15 +103,15 @@ def test_what_a_run_can_go_on_from(tmp_path, write_run):
         return run.resolve()
 
     write_run(experiment(), tmp_path, [0.1] * 4)
-    assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path) is None
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9)) is None
     short = with_checkpoint(write_run(experiment(rounds=3), tmp_path, [0.1] * 3))
-    assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path) == short
-    assert Ledger([tmp_path]).beginning(experiment(rounds=3), tmp_path) is None
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9)) == short
+    assert Ledger([tmp_path]).beginning(experiment(rounds=3)) is None
     broken = with_checkpoint(write_run(experiment(rounds=20), tmp_path, [0.1] * 5))  # planned longer and broken off
-    assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path) == broken
-    assert Ledger([tmp_path]).beginning(experiment(rounds=5), tmp_path) == short  # the longer one answers for it
-    assert Ledger([tmp_path]).beginning(experiment(rounds=9), tmp_path / "elsewhere") is None
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9)) == broken
+    assert Ledger([tmp_path]).beginning(experiment(rounds=5)) == short  # the longer one answers for it
+    assert Ledger([tmp_path / "elsewhere"]).beginning(experiment(rounds=9)) is None
     odd = with_checkpoint(write_run(experiment(rounds=3, evaluate_every=2), tmp_path, [None, 0.1, 0.1]))
-    assert Ledger([tmp_path]).beginning(experiment(rounds=9, evaluate_every=2), tmp_path) is None
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9, evaluate_every=2)) is None
     (odd / "rounds.jsonl").write_text("".join((odd / "rounds.jsonl").read_text().splitlines(True)[:2]))
-    assert Ledger([tmp_path]).beginning(experiment(rounds=9, evaluate_every=2), tmp_path) == odd
+    assert Ledger([tmp_path]).beginning(experiment(rounds=9, evaluate_every=2)) == odd

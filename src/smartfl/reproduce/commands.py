@@ -33,6 +33,9 @@ Results = Annotated[
 ]
 Jobs = Annotated[int | None, typer.Option(min=1, help="runs side by side; default one per core")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
+Checkpoints = Annotated[
+    bool, typer.Option("--checkpoints", help="export also what it takes to go on from there on another machine")
+]
 Ray = Annotated[bool, typer.Option("--ray", help="run on a Ray cluster (RAY_ADDRESS), or a local one")]
 MetricOption = Annotated[
     str | None, typer.Option(help="converged, maximum, final, trend, rounds, mass; default: the paper's")
@@ -54,6 +57,7 @@ def reproduce(
     export: Annotated[
         Path | None, typer.Option(help="copy finished runs there, small enough for git; what is there is not run again")
     ] = None,
+    checkpoints: Checkpoints = False,
     jobs: Jobs = None,
     device: Device = "cpu",
     ray: Ray = False,
@@ -61,6 +65,8 @@ def reproduce(
     """Run a table or figure of the paper: skips what is done, resumes what is broken, prints the table."""
     from smartfl.experiment.presets import read_study, study_names
 
+    if checkpoints and export is None:
+        raise UserError("--checkpoints needs --export DIR: where they are copied to")
     stores = () if export is None else (export,)
     if status:
         from smartfl.reproduce.status import status_text
@@ -76,7 +82,7 @@ def reproduce(
         raise UserError(f"NAME is missing; accepted: {', '.join(study_names())}, or a .toml file")
     study = read_study(name)
     request = Request(study, select(study, only, where, seeds, rounds, set_, tuned), out, stores)
-    _print_table(_run(request, jobs, device, ray, export), "text")
+    _print_table(_run(request, jobs, device, ray, export, checkpoints), "text")
 
 
 def table(
@@ -190,7 +196,9 @@ class Request:
         return found
 
 
-def _run(request: Request, jobs: int | None, device: str, ray: bool, export: Path | None) -> Plan:
+def _run(
+    request: Request, jobs: int | None, device: str, ray: bool, export: Path | None, checkpoints: bool = False
+) -> Plan:
     """Run what is open, export what is finished even when interrupted, and return the plan as it is then."""
     from smartfl.executors.processes import warm_up
 
@@ -208,7 +216,7 @@ def _run(request: Request, jobs: int | None, device: str, ray: bool, export: Pat
     finally:
         plan = request.plan()
         if export is not None:
-            for path in export_runs(plan, export):
+            for path in export_runs(plan, export, checkpoints):
                 print(f"exported: {path}", file=sys.stderr)
     if held:
         print(f"{len(held)} runs are left to the process that holds them", file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 from smartfl.errors import UserError
 from smartfl.experiment.schema import Experiment
 from smartfl.report.run_data import RunData
+from smartfl.runs.checkpoint import newest_checkpoint
 
 
 @dataclass(frozen=True)
@@ -71,19 +72,18 @@ class Ledger:
         same = [e.path for e in entries if e.experiment.rounds == experiment.rounds and inside in e.path.parents]
         return same[0] if same else None
 
-    def beginning(self, experiment: Experiment, root: Path) -> Path | None:
-        """The directory under ``root`` of the same experiment, of fewer rounds so far, that has got furthest.
+    def beginning(self, experiment: Experiment) -> Path | None:
+        """The directory of the same experiment, of fewer rounds so far, that has got furthest and can go on.
 
-        It may have been planned shorter, or longer and broken off.  The last round of a run is evaluated in any case;
-        where this one would not evaluate it, it does not count.
+        It may have been planned shorter, or longer and broken off, and it may be a committed record that came with its
+        checkpoint.  The last round of a run is evaluated in any case; where this one would not evaluate it, it does not
+        count.
         """
-        inside = root.resolve()
         begun = [
             entry
             for entry in self._entries.get(trajectory(experiment), ())
             if len(entry.run.rounds) < experiment.rounds
-            and inside in entry.path.parents
-            and any((entry.path / "checkpoints").glob("round-*.json"))
+            and newest_checkpoint(entry.path) is not None
             and (entry.experiment.rounds % experiment.evaluate_every == 0 or not entry.run.finished)
         ]
         return max(begun, key=lambda entry: len(entry.run.rounds)).path if begun else None

@@ -20,7 +20,7 @@ from smartfl.runs.grid import Cell
 class Planned:
     """A trial, its complete experiment, its run directory, and the records that exist of it.
 
-    ``beginning`` is the directory of a run that has fewer rounds, from which one that has not begun can go on.
+    ``beginning`` is the directory of a run or record that has fewer rounds, from which one that has not begun can go on.
     """
 
     trial: Trial
@@ -85,15 +85,15 @@ def plan(study: Study, selection: Selection, out: Path, stores: Iterable[Path] =
             completed[key] = complete_experiment(trial.experiment)
         experiment = completed[key].model_copy(update={"seed": trial.experiment.seed})
         home = ledger.home(experiment, out)
-        beginning = ledger.beginning(experiment, out) if home is None else None
+        beginning = ledger.beginning(experiment) if home is None else None
         path = home or out / f"{experiment.name}-{experiment.digest}"
         runs.append(Planned(trial, experiment, path, ledger.find(experiment), beginning))
     return Plan(study, tuple(runs))
 
 
 def in_use(path: Path) -> bool:
-    """Whether a process holds the run directory."""
-    if not path.is_dir():
+    """Whether a process holds the run directory; a record that nobody ever ran in has no lock, and gets none."""
+    if not (path / "lock").exists():
         return False
     try:
         with FileLock(path / "lock").acquire(blocking=False):

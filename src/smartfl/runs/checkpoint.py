@@ -28,6 +28,11 @@ def save_checkpoint(directory: Path, state: State) -> None:
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
+def newest_checkpoint(run: Path) -> Path | None:
+    """The JSON of the last checkpoint in a run directory; or None."""
+    return max((run / "checkpoints").glob("round-*.json"), default=None)
+
+
 def load_checkpoint(directory: Path, newest: int | None = None) -> State | None:
     """The newest checkpoint, of round ``newest`` at most, whose files are whole; or None."""
     for path in sorted(directory.glob("round-*.json"), reverse=True):
