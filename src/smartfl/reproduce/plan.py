@@ -20,7 +20,7 @@ from smartfl.runs.grid import Cell
 class Planned:
     """A trial, its complete experiment, its run directory, and the records that exist of it.
 
-    ``beginning`` is the directory of a run or record that has fewer rounds, from which one that has not begun can go on.
+    ``beginning`` is a run or record that has fewer rounds, from which one that has not begun can go on.
     """
 
     trial: Trial
