@@ -58,6 +58,20 @@ def test_what_was_done_before_costs_nothing(tmp_path, write_run, two_kinds):
     assert progress.left == pytest.approx(30)
 
 
+def test_a_record_from_which_no_run_goes_on_saves_no_rounds(tmp_path, write_run, two_kinds, capsys):
+    """Both runs have 8 of 10 rounds on record, and only the second's came with a checkpoint: 8 of 20 are done."""
+    for run, checkpoint in zip(plan(two_kinds, Selection(), tmp_path).runs, (False, True), strict=True):
+        record = write_run(run.experiment.model_copy(update={"rounds": 8}), tmp_path / "store", [0.1] * 8)
+        if checkpoint:
+            (record / "checkpoints").mkdir()
+            (record / "checkpoints" / "round-00008.json").touch()
+    runs = plan(two_kinds, Selection(), tmp_path / "runs", [tmp_path / "store"])
+    assert [p.done for p in runs.runs] == [8, 8]
+    assert [p.begun for p in runs.runs] == [0, 8]
+    with StudyProgress(runs, 1):
+        assert capsys.readouterr().err == "tiny: 2 runs, 8 of 20 rounds done\n"
+
+
 def test_where_only_ends_are_heard_of(tmp_path, two_kinds):
     """On Ray. The first run of two, ten rounds each, ends after 40 s: the other takes as long."""
     now = 0.0

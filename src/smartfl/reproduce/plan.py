@@ -38,6 +38,12 @@ class Planned:
         """Rounds that are recorded."""
         return 0 if self.found is None else self.found.done
 
+    @property
+    def begun(self) -> int:
+        """Rounds that need not be run again: a record without a checkpoint counts only if it is finished."""
+        goes_on = self.found is not None and self.found.run.path in (self.path, self.beginning)
+        return self.done if self.finished or goes_on else 0
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -30,7 +30,7 @@ class StudyProgress:
     def __init__(self, plan: Plan, jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._jobs = clock, max(1, jobs)
         self._experiments = {p.path: p.experiment for p in plan.runs}
-        self._done = {p.path: p.experiment.rounds if p.finished else p.done for p in plan.runs}
+        self._done = {p.path: p.begun for p in plan.runs}
         self._heard: dict[Path, float] = {}
         self._start = self._told = clock()
         self._before = sum(self._done.values())
