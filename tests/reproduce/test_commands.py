@@ -110,6 +110,64 @@ def test_a_record_with_its_checkpoint_goes_on_elsewhere(done):
     assert accuracies[0] == pytest.approx(accuracies[1], abs=1e-6)
 
 
+def test_a_record_that_is_not_evaluated_every_round_goes_on_elsewhere(done):
+    """Rounds without an accuracy are written without the key; the run that goes on from them ends like any other."""
+    some = ("reproduce", "study.toml", "--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--jobs", "1")
+    some += ("--set", "evaluate_every=2", "--export", "store")
+    assert done(*some, "--checkpoints", "--out", "here")[0] == 0
+    status, _, err = done(*some, "--rounds", "4", "--out", "other")
+    assert (status, err.splitlines()[0]) == (0, "study: 1 runs, 2 of 4 rounds done")
+    (result,) = Path("other").glob("*/result.json")
+    assert json.loads(result.read_text())["rounds"] == 4
+
+
+def test_a_record_that_is_ahead_is_gone_on_from_where_a_run_has_begun(done):
+    """A stale run of one round and a record of two: of four, round 3 is the first to be run."""
+    some = ("reproduce", "study.toml", "--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--jobs", "1")
+    assert done(*some, "--export", "store", "--checkpoints")[0] == 0
+    selection = Selection(only=("fedavg",), where={"attack.rate": ("0.25",)}, seeds=1, rounds=4)
+    (cell,) = plan(read_study("study.toml"), selection, Path("stale")).open
+    with pytest.raises(KeyboardInterrupt):
+        execute(cell.experiment, cell.path, executor="serial", watch=_interrupt)
+    assert len(read_lines(cell.path / "rounds.jsonl")) == 1
+    first = (cell.path / "rounds.jsonl").read_text()
+    status, _, err = done(*some, "--rounds", "4", "--export", "store", "--out", "stale")
+    assert (status, err.splitlines()[0]) == (0, "study: 1 runs, 2 of 4 rounds done")
+    lines = (cell.path / "rounds.jsonl").read_text()
+    assert len(lines.splitlines()) == 4
+    assert not lines.startswith(first)  # the record's first round, with its own seconds, has taken its place
+
+
+def _interrupt(record):
+    raise KeyboardInterrupt
+
+
+def test_the_record_of_a_begun_run_is_not_taken_for_a_finished_one(type_in, monkeypatch):
+    """One round of two: where the record itself is run, the second is run."""
+    some = ("reproduce", "study.toml", "--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--jobs", "1")
+    selection = Selection(only=("fedavg",), where={"attack.rate": ("0.25",)}, seeds=1)
+    (cell,) = plan(read_study("study.toml"), selection, Path("runs")).open
+    with pytest.raises(KeyboardInterrupt):
+        execute(cell.experiment, cell.path, executor="serial", watch=_interrupt)
+    with monkeypatch.context() as patch:
+        patch.setattr("smartfl.reproduce.run.run_grid", lambda *_, **__: None)
+        assert type_in(*some, "--export", "store", "--checkpoints")[0] == 0
+    (record,) = Path("store/digits").iterdir()
+    assert not (record / "result.json").exists()
+    assert type_in(*some, "--out", "store")[0] == 0
+    assert len(read_lines(record / "rounds.jsonl")) == 2
+    assert json.loads((record / "result.json").read_text())["rounds"] == 2
+
+
+def test_a_store_below_the_runs_is_no_place_to_run(done):
+    """A begun record there is gone on from, in a run directory of its own."""
+    some = ("reproduce", "study.toml", "--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--jobs", "1")
+    assert done(*some, "--export", "runs/a-store", "--checkpoints")[0] == 0
+    assert done(*some, "--export", "runs/a-store", "--checkpoints", "--rounds", "3")[0] == 0
+    assert len(list(Path("runs").glob("digits-fedavg-*"))) == 2
+    assert not list(Path("runs/a-store").rglob("lock"))
+
+
 def test_a_broken_run_is_exported_only_with_its_checkpoint(done, monkeypatch):
     """Two rounds of three have a checkpoint: they go into the store to go on from, and count as begun."""
     some = ("--only", "fedavg", "--where", "attack.rate=0.25", "--seeds", "1", "--rounds", "3", "--export", "store")
@@ -161,6 +219,8 @@ def test_set_changes_every_run(type_in):
         (["reproduce", "study.toml", "--set", "aggregator.colour=1"], "aggregator.colour"),
         (["reproduce", "study.toml", "--device", "abacus"], "--device"),
         (["reproduce", "study.toml", "--checkpoints"], "--checkpoints needs --export"),
+        (["reproduce", "study.toml", "--export", "."], "--export = '.' holds --out = 'runs'"),
+        (["reproduce", "study.toml", "--export", "runs"], "--export = 'runs' holds --out = 'runs'"),
         (["reproduce", "study.toml", "--tuned", "absent.toml"], "absent.toml"),
         (["table", "study.toml", "--format", "html"], "--format"),
         (["table", "study.toml", "--metric", "mean"], "--metric"),

@@ -61,6 +61,8 @@ def test_directories_that_are_no_runs_of_ours_are_passed_over(tmp_path, write_ru
     for name, text in (("bad", "not toml ["), ("old", "rouns = 1\n"), ("binary", "\0")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "experiment.toml").write_text(text)
+        (tmp_path / name / "rounds.jsonl").touch()
+    (tmp_path / "experiment.toml").write_text("rounds = 2\n")  # a user's own, beside which the runs are
     assert len(list(run_directories(tmp_path))) == 4
     assert Ledger([tmp_path, tmp_path / "absent"]).find(experiment()) is not None
 

@@ -67,7 +67,7 @@ def reproduce(
 
     if checkpoints and export is None:
         raise UserError("--checkpoints needs --export DIR: where they are copied to")
-    stores = () if export is None else (export,)
+    stores = _stores(export, out)
     if status:
         from smartfl.reproduce.status import status_text
 
@@ -164,7 +164,7 @@ def tune(
 
     study = read_study(name)
     grid = candidates(study, method, seed, set_ or ())
-    stores = () if export is None else (export,)
+    stores = _stores(export, out)
     request = Request(grid, select(grid, None, where, 1, rounds, set_, None), out, stores)
     plan = _run(request, jobs, device, ray, export)
     _print_table(plan, "text")
@@ -259,6 +259,15 @@ def store_of(results: Path | None) -> Path:
     if results is not None and not results.is_dir():
         raise UserError(f"--results = '{results}' is not a directory")
     return results or Path("results")
+
+
+def _stores(export: Path | None, out: Path) -> tuple[Path, ...]:
+    """Where records are read beside the run directories; they cannot be the run directories."""
+    if export is None:
+        return ()
+    if out.resolve().is_relative_to(export.resolve()):
+        raise UserError(f"--export = '{export}' holds --out = '{out}', where runs are: choose another directory")
+    return (export,)
 
 
 def _methods(study: Study, only: str | None) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def _sources(plan: Plan, store: Path, begun: bool) -> Iterator[tuple[Path, str]]
 
 
 def _missing(source: Path, target: Path, coefficients: bool, saved: Path | None) -> bool:
-    if not (target / "result.json").exists() or (coefficients and not (target / "coefficients.jsonl").exists()):
+    if not (target / "rounds.jsonl").exists() or (coefficients and not (target / "coefficients.jsonl").exists()):
         return True
     if saved is not None and not (target / "checkpoints" / saved.name).exists():
         return True
@@ -62,12 +62,11 @@ def _missing(source: Path, target: Path, coefficients: bool, saved: Path | None)
 
 
 def _copy(source: Path, target: Path, coefficients: bool, saved: Path | None) -> None:
-    """result.json comes last: it says that the copy is whole."""
+    """rounds.jsonl comes last: its lines say how far the copy is whole.  A run that is only begun has no result.json."""
     target.mkdir(parents=True, exist_ok=True)
     for name in ("experiment.toml", "environment.json"):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
-    write_text(target / "rounds.jsonl", _compact(read_lines(source / "rounds.jsonl")))
     if coefficients and (source / "coefficients.jsonl").exists():
         write_text(target / "coefficients.jsonl", _compact(read_lines(source / "coefficients.jsonl")))
     if saved is not None:
@@ -76,8 +75,10 @@ def _copy(source: Path, target: Path, coefficients: bool, saved: Path | None) ->
         for file in (saved.with_suffix(".safetensors"), saved):
             shutil.copyfile(file, target / "checkpoints" / file.name)
     run = RunData.read(source)
-    result = {"final": run.final, "best": run.best, "last_ten": run.last_ten, "rounds": run.rounds[-1].round}
-    write_text(target / "result.json", json.dumps(result, indent=1) + "\n")
+    if run.finished:
+        result = {"final": run.final, "best": run.best, "last_ten": run.last_ten, "rounds": run.rounds[-1].round}
+        write_text(target / "result.json", json.dumps(result, indent=1) + "\n")
+    write_text(target / "rounds.jsonl", _compact(read_lines(source / "rounds.jsonl")))
 
 
 def _compact(lines: Iterable[Mapping[str, Any]]) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from smartfl.errors import UserError
 from smartfl.experiment.schema import Experiment
 from smartfl.report.run_data import RunData
-from smartfl.runs.checkpoint import newest_checkpoint
+from smartfl.runs.checkpoint import last_round
+from smartfl.runs.directory import is_run
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,18 @@ class Ledger:
         found = [_cut(entry, experiment) for entry in self._entries.get(trajectory(experiment), ())]
         return max((f for f in found if f is not None), key=lambda f: f.done, default=None)
 
-    def home(self, experiment: Experiment, root: Path) -> Path | None:
-        """The directory under ``root`` where exactly this experiment was begun, under whatever name."""
-        inside = root.resolve()
+    def home(self, experiment: Experiment, root: Path, stores: Iterable[Path] = ()) -> Path | None:
+        """The directory under ``root`` where exactly this experiment was begun, under whatever name.
+
+        Records in ``stores`` are none, even if the stores are below ``root``.
+        """
+        inside, outside = root.resolve(), [store.resolve() for store in stores]
         entries = self._entries.get(trajectory(experiment), ())
         same = [e.path for e in entries if e.experiment.rounds == experiment.rounds and inside in e.path.parents]
-        return same[0] if same else None
+        return next((path for path in same if not any(store in path.parents for store in outside)), None)
 
-    def beginning(self, experiment: Experiment) -> Path | None:
-        """The directory of the same experiment, of fewer rounds so far, that has got furthest and can go on.
+    def beginning(self, experiment: Experiment, past: int = 0) -> Path | None:
+        """The directory of the same experiment that can go on from furthest, beyond round ``past``.
 
         It may have been planned shorter, or longer and broken off, and it may be a committed record that came with its
         checkpoint.  The last round of a run is evaluated in any case; where this one would not evaluate it, it does not
@@ -83,17 +87,17 @@ class Ledger:
             entry
             for entry in self._entries.get(trajectory(experiment), ())
             if len(entry.run.rounds) < experiment.rounds
-            and newest_checkpoint(entry.path) is not None
+            and last_round(entry.path) > past
             and (entry.experiment.rounds % experiment.evaluate_every == 0 or not entry.run.finished)
         ]
-        return max(begun, key=lambda entry: len(entry.run.rounds)).path if begun else None
+        return max(begun, key=lambda entry: (last_round(entry.path), len(entry.run.rounds))).path if begun else None
 
 
 def run_directories(root: Path) -> Iterator[Path]:
-    """Every directory under ``root`` that holds an experiment.toml; nothing below one is looked at."""
+    """Every run and record under ``root``; nothing below one is looked at."""
     for folder, inner, names in os.walk(root):
         inner.sort()
-        if "experiment.toml" in names:
+        if "experiment.toml" in names and is_run(names):
             inner.clear()
             yield Path(folder)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from smartfl.experiment.build import complete_experiment
 from smartfl.experiment.schema import Experiment
 from smartfl.experiment.study import Point, Selection, Study, Trial
 from smartfl.reproduce.ledger import Found, Ledger
+from smartfl.runs.checkpoint import last_round
 from smartfl.runs.grid import Cell
 
 
@@ -20,7 +21,7 @@ from smartfl.runs.grid import Cell
 class Planned:
     """A trial, its complete experiment, its run directory, and the records that exist of it.
 
-    ``beginning`` is a run or record that has fewer rounds, from which one that has not begun can go on.
+    ``beginning`` is a run or record, of fewer rounds than wanted, that is ahead of what is in the run directory.
     """
 
     trial: Trial
@@ -80,7 +81,7 @@ class Plan:
         return list(left.values())
 
 
-def plan(study: Study, selection: Selection, out: Path, stores: Iterable[Path] = ()) -> Plan:
+def plan(study: Study, selection: Selection, out: Path, stores: Sequence[Path] = ()) -> Plan:
     """The runs of ``study`` below ``out``; what is there or in ``stores`` counts as done."""
     ledger = Ledger([out, *stores])
     completed: dict[tuple[str, tuple[str, ...]], Experiment] = {}
@@ -90,8 +91,8 @@ def plan(study: Study, selection: Selection, out: Path, stores: Iterable[Path] =
         if key not in completed:
             completed[key] = complete_experiment(trial.experiment)
         experiment = completed[key].model_copy(update={"seed": trial.experiment.seed})
-        home = ledger.home(experiment, out)
-        beginning = ledger.beginning(experiment) if home is None else None
+        home = ledger.home(experiment, out, stores)
+        beginning = ledger.beginning(experiment, past=0 if home is None else last_round(home))
         path = home or out / f"{experiment.name}-{experiment.digest}"
         runs.append(Planned(trial, experiment, path, ledger.find(experiment), beginning))
     return Plan(study, tuple(runs))

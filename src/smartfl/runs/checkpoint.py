@@ -33,6 +33,12 @@ def newest_checkpoint(run: Path) -> Path | None:
     return max((run / "checkpoints").glob("round-*.json"), default=None)
 
 
+def last_round(run: Path) -> int:
+    """The round of the last checkpoint in a run directory; 0 without one."""
+    newest = newest_checkpoint(run)
+    return 0 if newest is None else int(newest.stem.removeprefix("round-"))
+
+
 def load_checkpoint(directory: Path, newest: int | None = None) -> State | None:
     """The newest checkpoint, of round ``newest`` at most, whose files are whole; or None."""
     for path in sorted(directory.glob("round-*.json"), reverse=True):

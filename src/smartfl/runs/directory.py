@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Container
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +42,7 @@ class RunDirectory:
         existing = path / "experiment.toml"
         if path.exists() and not path.is_dir():
             raise UserError(f"the run directory '{path}' is a file")
-        if path.is_dir() and any(path.iterdir()) and not existing.exists() and not (path / "lock").exists():
+        if path.is_dir() and any(path.iterdir()) and not is_run({entry.name for entry in path.iterdir()}):
             raise UserError(f"the run directory '{path}' holds other files and is no run of ours: choose another --out")
         if existing.exists() and not (resume or fresh):
             raise UserError(f"the run directory '{path}' holds a run already: pass --resume, --fresh or another --out")
@@ -111,7 +112,7 @@ class RunDirectory:
     def finish(self, state: State, specs: list[FlatSpec]) -> Result:
         """Write the result and the global model; result.json comes last, as it is what makes the run finished."""
         lines = read_lines(self.path / "rounds.jsonl")
-        accuracies = [line["accuracy"] for line in lines if line["accuracy"] is not None]
+        accuracies = [a for line in lines if (a := line.get("accuracy")) is not None]
         result = Result.of(accuracies, self.experiment.rounds)
         tensors: dict[str, Tensor] = {}
         for g, (spec, vector) in enumerate(zip(specs, state.vectors, strict=True)):
@@ -138,6 +139,11 @@ class RunDirectory:
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
         (self.path / "experiment.toml").unlink(missing_ok=True)
+
+
+def is_run(names: Container[str]) -> bool:
+    """Whether a directory with files of these names is a run or a record, and not a user's own with an experiment."""
+    return "lock" in names or ("experiment.toml" in names and "rounds.jsonl" in names)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
