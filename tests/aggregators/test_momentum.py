@@ -107,6 +107,15 @@ def test_a_longer_step_that_overflows_is_not_taken():
     assert found.info["momentum"] == 0
 
 
+def test_statistics_that_overflow_are_not_taken(world):
+    """1e20 before a BatchNorm: its variance on the samples is infinite, and the rule's own statistics stay."""
+    w = world(batchnorm=True)
+    rows = w.updates.matrix.clone()
+    rows[0, :12] *= 1e20
+    updates = Updates.of(rows, origin=w.updates.origin, spec=w.updates.spec)
+    assert torch.equal(Momentum(FedAvg())(updates, w.server()).vector, FedAvg()(updates).vector)
+
+
 def test_the_state_survives_a_round_trip(world):
     w = world()
     rule, resumed = Momentum(FedAvgM()), Momentum(FedAvgM())

@@ -174,6 +174,56 @@ def test_a_client_that_overflows_is_left_out(variant, linear):
     assert torch.equal(result.vector, without.vector)
 
 
+@pytest.mark.parametrize(("variant", "liars"), [("literal", 1), ("centred", 1), ("calibrated", 7)])
+def test_a_client_whose_statistics_overflow_is_left_out(world, variant, liars):
+    """Values of 1e22 before a BatchNorm: by the batch the logits are finite, but the variance to ship is infinite."""
+    w = world(batchnorm=True, clients=10)
+    rows = w.updates.matrix.clone()
+    rows[:liars, :12] *= 1e22  # weights of the first layer
+    updates = Updates.of(rows, origin=w.updates.origin, spec=w.updates.spec)
+    result = SmartFL(variant, server_epochs=10, batchnorm="reestimate")(updates, w.server())
+    assert torch.isfinite(result.vector).all()
+    assert result.coefficients[:liars].tolist() == [0] * liars
+    assert result.coefficients.sum().item() == pytest.approx(1)
+    names = ", ".join(str(k) for k in range(liars))
+    assert result.events == (f"predictions on the proxy data are not finite, weight 0 for clients {names}",)
+
+
+@pytest.mark.parametrize("variant", ["literal", "centred"])
+def test_a_client_that_overflows_by_the_batch_alone_is_left_out(world, variant):
+    """By its own statistics client 0 is a model like others; by the batch's β + γ·x is 1e38 in size, and NaN behind.
+
+    Its loss is no number, which is not the lowest.
+    """
+    w = world(batchnorm=True, clients=6)
+    spec, rows = w.updates.spec, w.updates.matrix.clone()
+    place = {e.name: slice(e.start, e.stop) for e in (*spec.parameters, *spec.buffers)}
+    rows[0, place["0.bias"]], rows[0, place["1.weight"]] = -1e3, 1e22
+    rows[0, place["3.weight"]] = 1e22 * torch.tensor([1.0, -1.0, 1.0]).repeat(4)
+    updates = Updates.of(rows, origin=w.updates.origin, spec=spec)
+    result = SmartFL(variant, server_epochs=10)(updates, w.server())
+    assert float(result.coefficients[0]) == 0
+    assert float(result.vector.abs().max()) < 10
+
+
+def test_when_only_the_mix_overflows_at_the_end_the_best_client_is_taken(world, monkeypatch):
+    """Nobody's statistics overflow by themselves, those of the mix found and of the start do."""
+    w = world(batchnorm=True)
+    plain = Hull.result
+
+    def mixes_overflow(hull: Hull, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        vector, logits = plain(hull, p)
+        return vector, logits if float(p.max()) == 1 else torch.full_like(logits, torch.nan)
+
+    monkeypatch.setattr(Hull, "result", mixes_overflow)
+    result = SmartFL("literal", server_epochs=2)(w.updates, w.server())
+    assert result.events[-1] == "their mix overflows: the best client is taken"
+    assert sorted(result.coefficients.tolist()) == [0, 0, 0, 1]
+    best = int(result.coefficients.argmax())
+    size = w.updates.spec.num_parameters
+    assert torch.equal(result.vector[:size], w.updates.matrix[best, :size])
+
+
 @both_paths
 @pytest.mark.parametrize("scale", [100.0, 3e37])
 def test_an_update_longer_than_twice_the_median_one_is_shortened_to_that(linear, scale):

@@ -94,6 +94,17 @@ def test_an_overflowing_client_gets_no_weight() -> None:
     assert result.events
 
 
+def test_statistics_that_overflow_are_not_taken(world) -> None:  # type: ignore[no-untyped-def]
+    """1e20 before a BatchNorm: its variance on the samples is infinite; the clients' mixed ones are shipped."""
+    w = world(batchnorm=True)
+    rows = w.updates.matrix.clone()
+    rows[0, :12] *= 1e20
+    updates = Updates.of(rows, origin=w.updates.origin, spec=w.updates.spec)
+    result = SmartFLUnlabelled("centred", server_epochs=2, batchnorm="reestimate")(updates, w.unlabelled())
+    assert result.events[-1] == "statistics on the proxy data are not finite: not taken"
+    assert torch.isfinite(result.vector).all()
+
+
 def test_needs_inputs() -> None:
     updates, _ = world()
     with pytest.raises(UserError, match="proxy"):

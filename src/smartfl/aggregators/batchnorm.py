@@ -228,7 +228,11 @@ def reestimate(model: nn.Module, spec: FlatSpec, vector: Tensor, inputs: Tensor)
 
 @torch.no_grad()
 def reestimate_and_predict(model: nn.Module, spec: FlatSpec, vector: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """``reestimate`` and the logits (N, C) of its pass, in which every layer used the statistics of its batch."""
+    """``reestimate`` and the logits (N, C) of its pass, in which every layer used the statistics of its batch.
+
+    Values of 1e20 have logits by their batch, which divides by an infinite variance, and yet no model that could be
+    shipped: their logits are NaN.
+    """
     copy = _copy(model)
     layers = {name: _Statistics(layer) for name, layer in _tracking(copy).items()}
     for statistics in layers.values():
@@ -242,4 +246,4 @@ def reestimate_and_predict(model: nn.Module, spec: FlatSpec, vector: Tensor, inp
             prefix = f"{name}." if name else ""
             parts[f"{prefix}running_mean"].copy_(seen.mean)
             parts[f"{prefix}running_var"].copy_((seen.spread / (seen.count - 1)).clamp(min=_LEAST_VARIANCE))
-    return out, logits
+    return out, logits if torch.isfinite(out).all() else torch.full_like(logits, torch.nan)

@@ -78,6 +78,12 @@ class Hull:
             return reestimate_and_predict(self.original, self.spec, self.mix(p), self.inputs)
         return self.model_at(p), self.logits(p)
 
+    def each_result(self) -> Tensor:
+        """(n, N, C) the logits of every client by itself, as ``result`` has them."""
+        if self.vertices is not None:  # a corner would mix them, and 0 · ∞ is NaN
+            return self.vertices
+        return torch.stack([self.result(corner)[1] for corner in torch.eye(len(self.matrix), dtype=torch.float64)])
+
     @torch.no_grad()
     def logits(self, p: Tensor) -> Tensor:
         """(N, C) logits of w(p) on all inputs; asked again for the same p, they are not computed again."""

@@ -167,11 +167,8 @@ class SmartFL(Aggregator):
         if found is None:
             start = self._start(hull, updates, proxy, cosines)
             if not torch.isfinite(hull.logits(start)).all():
-                keep, events = finite_clients(updates, client_logits(updates, model, proxy.inputs))
-                if not keep.all():
-                    self._past.load_state_dict(earlier)  # of this round only those are taken up who are left, and once
-                    some = keep.any()
-                    return self._among(keep, updates, server, events) if some else global_model_kept(updates, *events)
+                if (without := self._without_overflowing(hull, updates, server, earlier)) is not None:
+                    return without
                 start = best_client(hull, labels_of(proxy))
                 events = ("their mix overflows: started at the best client",)
             found = self._find(hull, start, task, updates.ids)
@@ -179,7 +176,13 @@ class SmartFL(Aggregator):
         vector, logits = hull.result(found.p)
         if not torch.isfinite(logits).all():  # the last step went too far, and no gradient told
             found = replace(found, p=found.start, events=(*found.events, "the mix found overflows: the start is kept"))
-            vector = hull.model_at(found.start)
+            vector, logits = hull.result(found.start)
+        if not torch.isfinite(logits).all():  # it cannot be shipped, though it had logits by the batch's statistics
+            if (without := self._without_overflowing(hull, updates, server, earlier)) is not None:
+                return without
+            why = "their mix overflows: the best client is taken"
+            found = replace(found, p=best_client(hull, labels_of(proxy)), events=(*found.events, why))
+            vector = hull.model_at(found.p)
         share = hull.shares(found.p)
         info = {
             "moved": float((share - updates.weights.cpu()).abs().sum()),
@@ -258,6 +261,19 @@ class SmartFL(Aggregator):
         seen = slice(opinions.shape[1])
         asked = opinions, loss.latest[seen], loss.labels[seen]
         self._past.learn([ids[place] for place in heard], knowledge(*asked, loss.weights[seen]), breadth(*asked))
+
+    def _without_overflowing(
+        self, hull: Hull, updates: Updates, server: Server, earlier: dict[str, Any]
+    ) -> Aggregate | None:
+        """The rule without clients whose own model, as it would be shipped, overflows; None if there are none.
+
+        ``earlier`` is what was known before the round: of this round only those are taken up who are left, and once.
+        """
+        keep, events = finite_clients(updates, hull.each_result())
+        if keep.all():
+            return None
+        self._past.load_state_dict(earlier)
+        return self._among(keep, updates, server, events) if keep.any() else global_model_kept(updates, *events)
 
     def _among(self, keep: Tensor, updates: Updates, server: Server, events: tuple[str, ...]) -> Aggregate:
         """The rule on the clients that ``keep`` (n,) marks; a finite but huge row overflows in the forward pass."""
@@ -377,7 +393,7 @@ def without_dust(p: Tensor) -> Tensor:
 
 
 def best_client(hull: Hull, labels: Tensor) -> Tensor:
-    """(n,) float64 the corner of the simplex with the lowest proxy loss."""
+    """(n,) float64 the corner of the simplex with the lowest proxy loss; one that has none is the worst."""
     corners = torch.eye(len(hull.matrix), dtype=torch.float64)
-    losses = [F.cross_entropy(hull.logits(corner).to(torch.float64), labels).item() for corner in corners]
-    return corners[torch.tensor(losses).argmin()]
+    losses = [F.cross_entropy(hull.logits(corner).to(torch.float64), labels) for corner in corners]
+    return corners[torch.stack(losses).nan_to_num(torch.inf, torch.inf).argmin()]

@@ -130,4 +130,8 @@ class SmartFLUnlabelled(Aggregator):
         )
         student = distillation_loss(q, hull.logits(found.p), self.temperature)
         info = {"kl": student.item(), "moved": float((found.p - start).abs().sum())}
-        return Aggregate(hull.model_at(found.p), found.p, info, found.events)
+        vector, logits = hull.result(found.p)
+        if torch.isfinite(logits).all():
+            return Aggregate(vector, found.p, info, found.events)
+        event = "statistics on the proxy data are not finite: not taken"
+        return Aggregate(hull.mix(found.p), found.p, info, (*found.events, event))

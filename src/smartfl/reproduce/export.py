@@ -62,7 +62,7 @@ def _missing(source: Path, target: Path, coefficients: bool, saved: Path | None)
 
 
 def _copy(source: Path, target: Path, coefficients: bool, saved: Path | None) -> None:
-    """rounds.jsonl comes last: its lines say how far the copy is whole.  A run that is only begun has no result.json."""
+    """rounds.jsonl comes last: its lines say how far the copy is whole.  A run only begun has no result.json."""
     target.mkdir(parents=True, exist_ok=True)
     for name in ("experiment.toml", "environment.json"):
         if (source / name).exists():
