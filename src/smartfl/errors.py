@@ -11,5 +11,9 @@ class InUse(UserError):
     """A run directory that another process works in: a grid leaves it to that process."""
 
 
+class FetchError(RuntimeError):
+    """A download that no mirror gave (exit status 1)."""
+
+
 class WorkerError(RuntimeError):
     """A worker process failed; the message names the client it was training (exit status 1)."""

@@ -63,6 +63,17 @@ def test_fetch_leaves_alone_what_is_there(home: Path, monkeypatch: pytest.Monkey
     assert asked == ["cifar10", "mnist"]
 
 
+def test_fetched_files_that_others_hide_are_told_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unpacked files are read before packed ones: those that --force has fetched would change nothing."""
+    raw = home / "MNIST/raw"
+    packed = tuple(sorted(raw.iterdir()))
+    bare = raw / "train-labels-idx1-ubyte"
+    bare.write_bytes(b"wrong")
+    monkeypatch.setattr("smartfl.data.fetch.fetch", lambda *_, **__: packed)
+    result = CliRunner().invoke(commands.app, ["fetch", "mnist", "--force"], catch_exceptions=False)
+    assert result.stderr == f"{bare} is read before what was fetched: remove it if it is wrong\n"
+
+
 def test_an_unknown_name_is_a_user_error(home: Path) -> None:
     with pytest.raises(UserError, match=r"NAME = 'emnist': accepted are mnist, .*20newsgroups, all"):
         run("fetch", "emnist")

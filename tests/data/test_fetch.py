@@ -20,7 +20,7 @@ from smartfl.data.fetch import NAMES, RESOURCES, Resource, ensure, fetch, locate
 from smartfl.data.mnist import PARTS
 from smartfl.data.newsgroups_corpus import CACHE_FILE, Newsgroups
 from smartfl.data.progress import bar
-from smartfl.errors import UserError
+from smartfl.errors import FetchError, UserError
 
 ARRAYS = mnist_arrays()
 
@@ -101,7 +101,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_is_left(
     if existing:
         home.mkdir(parents=True)
         (home / "mine.txt").write_text("keep")
-    with pytest.raises(UserError, match=r"t10k-labels-idx1-ubyte\.gz cannot be downloaded.*refused: its checksum"):
+    with pytest.raises(FetchError, match=r"t10k-labels-idx1-ubyte\.gz cannot be downloaded.*refused: its checksum"):
         fetch("mnist", home, resources=wanted)
     if existing:
         assert [p.name for p in home.iterdir()] == ["mine.txt"]
@@ -111,7 +111,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_is_left(
 
 def test_no_mirror_answers(tmp_path: Path) -> None:
     lost = {"mnist": (Resource("a", "md5:0", ("http://127.0.0.1:9/a", "http://127.0.0.1:9/b")),)}
-    with pytest.raises(UserError, match=r"127\.0\.0\.1:9/a .*127\.0\.0\.1:9/b "):
+    with pytest.raises(FetchError, match=r"127\.0\.0\.1:9/a .*127\.0\.0\.1:9/b "):
         fetch("mnist", tmp_path / "home", resources=lost)
     assert not (tmp_path / "home").exists()
 
@@ -170,7 +170,7 @@ def test_newsgroups_through_scikit_learn(
     )
     home = tmp_path / "home"
     if not honest:
-        with pytest.raises(UserError, match="20newsgroups cannot be downloaded by scikit-learn"):
+        with pytest.raises(FetchError, match="20newsgroups cannot be downloaded by scikit-learn"):
             fetch("20newsgroups", home)
         assert not home.exists()
         return

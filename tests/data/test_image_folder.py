@@ -6,6 +6,7 @@ import builtins
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -54,6 +55,25 @@ def test_grey(tmp_path: Path) -> None:
     batch = data.train[torch.arange(8)] * 255
     assert batch[data.train_labels == 0].mean().item() == pytest.approx(29, abs=1)
     assert batch[data.train_labels == 1].mean().item() == pytest.approx(76, abs=1)
+
+
+def test_sixteen_bits_a_grey_level(tmp_path: Path) -> None:
+    """65,535 is white: 257 · 40 and 257 · 200 are 40 and 200 of 255."""
+    for name, level in (("dark", 40), ("light", 200)):
+        (tmp_path / name).mkdir()
+        for i in range(5):
+            Image.fromarray(np.full((8, 8), 257 * level, np.uint16)).save(tmp_path / name / f"{i}.png")
+    for channels in (1, 3):
+        data = image_folder(str(tmp_path), size=4, channels=channels)
+        batch = data.train[torch.arange(8)] * 255
+        assert [batch[data.train_labels == k].mean().item() for k in (0, 1)] == pytest.approx([40, 200])
+
+
+def test_pixels_of_unknown_range_are_refused(tmp_path: Path) -> None:
+    paint(tmp_path)
+    Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(tmp_path / "red" / "0.tiff")
+    with pytest.raises(UserError, match=r"0\.tiff' cannot be read \(pixels of 32 bits"):
+        image_folder(str(tmp_path))
 
 
 def test_a_corrupted_image_is_named(tmp_path: Path) -> None:

@@ -96,6 +96,9 @@ def test_settings_of_the_new_rule_count_whatever_their_order(order):
 
 def test_a_new_attack_keeps_its_rate():
     assert override(BASE, ["attack.name=label_flip"])["attack"] == {"name": "label_flip", "rate": 0.4}
+    kept = {"rate": 0.4, "who": "per_round", "since": 3, "report": "max"}
+    tables = {"attack": {"name": "gaussian", "std": 2.0, **kept}}
+    assert override(tables, ["attack.name=label_flip"])["attack"] == {"name": "label_flip", **kept}
 
 
 def test_no_attack_has_no_rate():

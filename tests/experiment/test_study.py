@@ -80,6 +80,12 @@ def test_selection(tables, selection, count):
     assert len(Study.of(tables).trials(selection)) == count
 
 
+def test_a_point_that_is_true_or_false_is_named_as_in_toml(tables):
+    augmented = Study.of({**tables, "axes": {"data.augment": [True, False]}, "exclude": []})
+    trials = augmented.trials(Selection(only=("krum",), where={"data.augment": ("true",)}, seeds=1))
+    assert [(t.column, t.experiment.data.augment) for t in trials] == [(("augment true",), True)]
+
+
 def test_rounds_settings_and_tuned_values_over_the_studys_own(tables):
     tuned = (("krum", {"data.alpha": ("0.1",)}, {"aggregator": {"f": 3}}), ("krum", {}, {"client": {"lr": 0.5}}))
     selection = Selection(rounds=3, settings=("data.clients=20", "seed=5"), tuned=tuned, seeds=1)

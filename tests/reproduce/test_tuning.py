@@ -210,12 +210,20 @@ def test_what_tune_prints_and_exports(type_in, write_run):
     assert read_choices(Path("second.toml")) == read_choices(Path("my tuned.toml"))
 
 
-@pytest.mark.parametrize("setting", ["aggregator.lr=1", "evaluate_every=5"])
+@pytest.mark.parametrize("setting", ["aggregator.lr=1", "evaluate_every=5", "rounds=2", "seed=3"])
 def test_what_is_tuned_cannot_be_set(type_in, setting):
     status, out, err = type_in("tune", "study.toml", "--method", "finetune", "--set", setting)
     assert (status, out) == (2, "")
     assert f"--set {setting.partition('=')[0]}: it is" in err
     assert [p.name for p in Path().iterdir()] == ["study.toml"]
+
+
+def test_a_file_that_no_choice_can_be_added_to_is_found_before_the_runs(type_in):
+    Path("bad.toml").write_text("[")
+    status, out, err = type_in("tune", "study.toml", "--method", "finetune", "--record", "bad.toml")
+    assert (status, out) == (2, "")
+    assert "--record = 'bad.toml' is not valid TOML" in err
+    assert sorted(p.name for p in Path().iterdir()) == ["bad.toml", "study.toml"]
 
 
 def test_no_choice_before_all_candidates_are_done(tmp_path, write_run, study):

@@ -279,6 +279,18 @@ def test_directories_that_are_not_ours_are_left_alone(tiny, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_users_own_experiment_does_not_make_a_directory_a_run(tiny, tmp_path):
+    """README's file is called experiment.toml too, and beside it may lie checkpoints of another program."""
+    (tmp_path / "experiment.toml").write_text("rounds = 2  # my thesis\n")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "weights.bin").write_text("weeks of work")
+    for options in ({}, {"resume": True}, {"fresh": True}):
+        with pytest.raises(UserError, match="holds other files and is no run of ours"):
+            run(tiny(), tmp_path, **options)
+    assert (tmp_path / "experiment.toml").read_text() == "rounds = 2  # my thesis\n"
+    assert (tmp_path / "checkpoints" / "weights.bin").exists()
+
+
 def test_a_directory_that_cannot_be_written_is_one_sentence(tiny, tmp_path):
     file = tmp_path / "file"
     file.write_text("")

@@ -33,6 +33,8 @@ def test_one_broken_run_does_not_stop_the_others(smartfl, tiny_tables, jobs):
     assert done.returncode == 1
     assert "the moon is in the wrong house; 1 of 3 runs failed, the others are done" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
+    traced = smartfl("--debug", "compare", file, "--aggregators", "broken_rule:Broken", "--out", "all", "--jobs", jobs)
+    assert "in aggregate" in traced.stderr  # the line of the user's own rule
     finished = [p.parent.name.rpartition("-")[0] for p in (smartfl.directory / "all").glob("*/result.json")]
     assert sorted(finished) == ["tiny-fedavg", "tiny-uniform"]
 

@@ -180,8 +180,8 @@ class SmartFL(Aggregator):
         if not torch.isfinite(logits).all():  # it cannot be shipped, though it had logits by the batch's statistics
             if (without := self._without_overflowing(hull, updates, server, earlier)) is not None:
                 return without
-            why = "their mix overflows: the best client is taken"
-            found = replace(found, p=best_client(hull, labels_of(proxy)), events=(*found.events, why))
+            taken = "their mix overflows: the best client is taken"
+            found = replace(found, p=best_client(hull, labels_of(proxy)), events=(*found.events, taken))
             vector = hull.model_at(found.p)
         share = hull.shares(found.p)
         info = {

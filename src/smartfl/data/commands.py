@@ -81,6 +81,8 @@ def fetch_command(
         verb = "is there" if files else "fetched"
         files = files or fetch(each, directory, progress=bar)
         typer.echo(f"{each} {verb}: {_place(files)}")
+        for file in set(_found(each, directory)) - set(files):
+            typer.echo(f"{file} is read before what was fetched: remove it if it is wrong", err=True)
 
 
 def _found(name: str, directory: Path | None) -> tuple[Path, ...]:

@@ -20,7 +20,7 @@ from smartfl.data.mnist import FASHION_MNIST, MNIST
 from smartfl.data.newsgroups import NEWSGROUPS
 from smartfl.data.newsgroups_corpus import CACHE_FILE
 from smartfl.data.progress import Progress, silent
-from smartfl.errors import UserError
+from smartfl.errors import FetchError, UserError
 
 NAMES = (MNIST.name, FASHION_MNIST.name, CIFAR10.name, CIFAR100.name, NEWSGROUPS.name)
 
@@ -158,7 +158,7 @@ def _retrieve(resource: Resource, draft: Path, progress: Progress) -> str:
                 return resource.path
             except (OSError, ValueError) as error:
                 failures.append(f"{url} ({_reason(error)})")
-    raise UserError(f"{target.name} cannot be downloaded: {'; '.join(failures)}")
+    raise FetchError(f"{target.name} cannot be downloaded: {'; '.join(failures)}")
 
 
 def _reason(error: Exception) -> str:
@@ -174,5 +174,5 @@ def _newsgroups(draft: Path) -> list[str]:
     try:
         fetch_20newsgroups(data_home=str(draft), subset="train", n_retries=1)
     except (OSError, ValueError) as error:
-        raise UserError(f"20newsgroups cannot be downloaded by scikit-learn: {_reason(error)}") from error
+        raise FetchError(f"20newsgroups cannot be downloaded by scikit-learn: {_reason(error)}") from error
     return [CACHE_FILE]

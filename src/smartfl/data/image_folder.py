@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 from smartfl.data.dataset import Dataset, Dense
 from smartfl.data.split import stratified_split
 from smartfl.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
@@ -73,8 +77,17 @@ def _pixels(path: str, file: Path, size: int, channels: int) -> Tensor:
     try:
         with Image.open(file) as opened:
             # Cameras store the rotation beside the pixels.
-            upright = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
+            upright = _in_bytes(ImageOps.exif_transpose(opened)).convert("L" if channels == 1 else "RGB")
             resized = upright.resize((size, size), Image.Resampling.BILINEAR)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"path = '{path}': image '{file}' cannot be read ({error})") from error
     return torch.from_numpy(np.array(resized)).reshape(size, size, channels).permute(2, 0, 1)
+
+
+def _in_bytes(image: Image) -> Image:
+    """Grey levels of 16 bits as 8: Pillow's own conversion takes all above 255 for white."""
+    from PIL.Image import fromarray
+
+    if image.mode in ("I", "F"):
+        raise ValueError("pixels of 32 bits have no known range; dataset = 'arrays' takes them as they are")
+    return fromarray((np.asarray(image) // 257).astype(np.uint8)) if image.mode.startswith("I;16") else image

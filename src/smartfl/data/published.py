@@ -26,7 +26,7 @@ def published(name: str, expected: Mapping[str, str], where: Path, checksum: Che
             return
         what = f"{where}: {' and '.join(other)} of '{name}' are not the authors' samples (SHA-256 differs)"
         if checksum == "refuse":
-            raise UserError(f"{what}; replace the files with `smartfl data fetch {name}`, or set checksum = 'warn'")
+            raise UserError(f"{what}; remove them and run `smartfl data fetch {name}`, or set checksum = 'warn'")
         log.warning("%s", what)
 
     return check

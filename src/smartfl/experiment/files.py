@@ -12,10 +12,10 @@ from typing import Any
 import tomli_w
 
 from smartfl.errors import UserError
-from smartfl.experiment.schema import DEFAULT_NAMES, Experiment
+from smartfl.experiment.schema import DEFAULT_NAMES, AttackSettings, Experiment
 
 # Keys of a named table that keep their meaning when the name changes.
-_GENERAL = {"attack": {"rate", "who", "report"}, "aggregator": set[str](), "model": set[str]()}
+_GENERAL = {"attack": set(AttackSettings.model_fields), "aggregator": set[str](), "model": set[str]()}
 
 
 def read_experiment(path: Path, overrides: Iterable[str] = ()) -> Experiment:

@@ -305,4 +305,6 @@ def _point(axis: str, value: Any) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()  # as TOML has it
     return f"{value:g}" if isinstance(value, float) else str(value)

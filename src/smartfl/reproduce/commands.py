@@ -159,9 +159,10 @@ def tune(
 ) -> None:
     """Choose a baseline's settings over the paper's grid, by accuracy on a small budget."""
     from smartfl.experiment.presets import read_study
-    from smartfl.reproduce.tuning import candidates, choose
+    from smartfl.reproduce.tuning import candidates, choose, recorded
     from smartfl.reproduce.tuning import record as write_record
 
+    recorded(record)  # one that cannot be added to is found before the runs, not after them
     study = read_study(name)
     grid = candidates(study, method, seed, set_ or ())
     stores = _stores(export, out)

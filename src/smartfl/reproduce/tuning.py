@@ -90,17 +90,17 @@ class Choices(Table):
     choice: tuple[Choice, ...] = ()
 
 
-def read_choices(path: Path | None) -> tuple[Choice, ...]:
-    """The choices in ``path``, by default those that ship with the package."""
+def read_choices(path: Path | None, setting: str = "--tuned") -> tuple[Choice, ...]:
+    """The choices in ``path``, by default those that ship with the package; ``setting`` is what named it."""
     source = files(__package__) / "tuned.toml" if path is None else path
     try:
         return Choices.model_validate(tomllib.loads(source.read_text(encoding="utf-8"))).choice
     except OSError as error:
-        raise UserError(f"--tuned = '{path}' cannot be read: {error.strerror or error}") from error
+        raise UserError(f"{setting} = '{path}' cannot be read: {error.strerror or error}") from error
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"--tuned = '{path}' is not valid TOML: {error}") from error
+        raise UserError(f"{setting} = '{path}' is not valid TOML: {error}") from error
     except ValidationError as error:
-        raise UserError(f"--tuned = '{path}': {explain(error, '', list(Choice.model_fields))}") from error
+        raise UserError(f"{setting} = '{path}': {explain(error, '', list(Choice.model_fields))}") from error
 
 
 def with_choices(selection: Selection, study: Study, choices: Iterable[Choice]) -> Selection:
@@ -130,8 +130,8 @@ def candidates(study: Study, method: str, seed: int, settings: Sequence[str] = (
     check([method], [name for name in study.methods if name in GRIDS], "--method")
     grid = GRIDS[method]
     for key in (text.partition("=")[0].strip() for text in settings):
-        if key in grid or key == "evaluate_every":
-            why = "is tuned" if key in grid else "is 1 in a tuning"
+        fixed = {"evaluate_every": "is 1 in a tuning", "rounds": "is what --rounds says", "seed": "is what --seed says"}
+        if why := "is tuned" if key in grid else fixed.get(key):
             raise UserError(f"--set {key}: it {why}, and cannot be set for {method}")
     original = study.methods[method]
     found: dict[str, Method] = {}
@@ -178,10 +178,14 @@ def choose(plan: Plan, study: Study, method: str, where: Mapping[str, tuple[str,
     )
 
 
+def recorded(path: Path) -> tuple[Choice, ...]:
+    """The choices in a file that --record names, which need not be there."""
+    return read_choices(path, "--record") if path.exists() else ()
+
+
 def record(choice: Choice, path: Path) -> None:
     """Add a choice to a file, in place of an earlier one for the same cells."""
-    before = read_choices(path) if path.exists() else ()
-    kept = [c for c in before if not choice.replaces(c)]
+    kept = [c for c in recorded(path) if not choice.replaces(c)]
     tables = {"choice": [c.model_dump(mode="json") for c in [*kept, choice]]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

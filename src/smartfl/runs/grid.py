@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +53,8 @@ def tell_failures(failures: Sequence[str], runs: int) -> None:
     """Raise what went wrong in a grid of ``runs`` runs, if anything."""
     if failures:
         others = f"; {len(failures)} of {runs} runs failed, the others are done" if runs > 1 else ""
-        raise WorkerError(failures[0] + others)
+        sentence, _, trace = failures[0].partition("\n")
+        raise WorkerError(f"{sentence}{others}\n{trace}".rstrip())
 
 
 def _run_in_turn(
@@ -78,7 +80,9 @@ def _run_in_turn(
 
 
 def _told(cell: Cell, error: Exception) -> str:
-    return f"the run '{cell.path}' failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    """One sentence, and below it the traceback, which --debug shows."""
+    what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return f"the run '{cell.path}' failed: {what}\n{''.join(traceback.format_exception(error))}"
 
 
 def _run_apart(
