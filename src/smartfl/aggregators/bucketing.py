@@ -55,20 +55,17 @@ class Bucketing(Wrapper):
             num_examples=(share > 0).to(torch.float64) @ updates.num_examples.clamp_max(MOST / n),
             num_steps=(share @ updates.num_steps.to(torch.float64)).round().to(torch.int64),
             planned=None if updates.planned is None else -(-updates.planned // self.size),
+            bundled=updates.senders,
         )
-        result = self._inside(n + len(updates.dropped or ()), len(updates.dropped or ()))(buckets, server)
+        result = self.rule(buckets, server)
         coefficients = result.coefficients
         if coefficients is not None:
             coefficients = share.T @ coefficients.to(share.device, torch.float64)
         return replace(result, coefficients=coefficients, info={**result.info, "buckets": len(groups)})
 
     def tolerates(self, n: int) -> int | None:
-        return self._inside(n).tolerates(-(-n // self.size))
-
-    def _inside(self, sent: int, refused: int = 0) -> Aggregator:
-        """The rule with its fraction of ``sent`` clients restated as a fraction of the rows that it will see."""
-        buckets = -(-(sent - refused) // self.size)
-        return _restate_fraction(self.rule, sent / max(1, buckets + refused))
+        buckets = -(-n // self.size)
+        return _restate_fraction(self.rule, n / max(1, buckets)).tolerates(buckets)
 
 
 def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
@@ -92,14 +89,14 @@ def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
 
 
 def _restate_fraction(rule: Aggregator, ratio: float) -> Aggregator:
+    """``rule`` with its fraction of clients as one of buckets, to be asked and not to be used: it has no state."""
     if not is_dataclass(rule):
         return rule
     changes: dict[str, Any] = {}
     if (fraction := getattr(rule, "fraction", None)) is not None:
         changes["fraction"] = min(1.0, fraction * ratio)
-    if isinstance(inner := getattr(rule, "rule", None), Aggregator) and not isinstance(rule, Bucketing):
+    if isinstance(inner := getattr(rule, "rule", None), Aggregator):
         restated = _restate_fraction(inner, ratio)
         if restated is not inner:
             changes["rule"] = restated
-    # A rule without a fraction is handed through untouched: a copy would not share its state.
     return cast(Aggregator, replace(rule, **changes)) if changes else rule
