@@ -158,3 +158,6 @@ def test_smartfl_inside_has_no_memory_of_buckets():
     """A bucket's id is its first client's, who may be honest; a bucket of one is the client itself."""
     assert Bucketing(SmartFL(), size=2).rule == SmartFL(mistrust=0.0)
     assert Bucketing(SmartFL(mistrust=2.0), size=1).rule == SmartFL(mistrust=2.0)
+    wrapped, without = (Momentum(Clipping(rule, threshold=1)) for rule in (SmartFL(), SmartFL(mistrust=0.0)))
+    assert Bucketing(wrapped).rule == without
+    assert Bucketing(wrapped, size=1).rule is wrapped

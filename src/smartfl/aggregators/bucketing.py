@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, cast
 
@@ -27,9 +28,9 @@ class Bucketing(Wrapper):
     *same* f among fewer rows: a given f is passed on as it is, a fraction is of the clients and not of the buckets.
     The permutation comes from the server's generator. A bucket's sample count is its clients' sum, its step count
     their rounded mean, its id the smallest of theirs. A bucket's coefficient is shared equally by its clients; buffers
-    are averaged like parameters. s = 1 is the rule itself. O(n d) besides the rule. SmartFL inside has no memory of
-    clients (``mistrust`` = 0): what a bucket did is held against one of its clients, who may be honest.  FoolsGold
-    and S-FedAvg are nothing without their memory of clients, and not meant to be inside.
+    are averaged like parameters. s = 1 is the rule itself. O(n d) besides the rule. SmartFL inside, however deep, has
+    no memory of clients (``mistrust`` = 0): what a bucket did is held against one of its clients, who may be honest.
+    FoolsGold and S-FedAvg are nothing without their memory of clients, and not meant to be inside.
     """
 
     rule: Aggregator
@@ -38,8 +39,8 @@ class Bucketing(Wrapper):
     def __post_init__(self) -> None:
         if self.size < 1:
             raise UserError(f"size = {self.size} must be 1 or more")
-        if self.size > 1 and is_dataclass(self.rule) and getattr(self.rule, "mistrust", None):
-            object.__setattr__(self, "rule", replace(self.rule, mistrust=0.0))
+        if self.size > 1:
+            object.__setattr__(self, "rule", _changed(self.rule, _no_memory))
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         n, server = len(updates), server or Server()
@@ -65,7 +66,12 @@ class Bucketing(Wrapper):
 
     def tolerates(self, n: int) -> int | None:
         buckets = -(-n // self.size)
-        return _restate_fraction(self.rule, n / max(1, buckets)).tolerates(buckets)
+
+        def of_buckets(rule: Aggregator) -> dict[str, Any]:
+            fraction = getattr(rule, "fraction", None)
+            return {} if fraction is None else {"fraction": min(1.0, fraction * n / max(1, buckets))}
+
+        return _changed(self.rule, of_buckets).tolerates(buckets)
 
 
 def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
@@ -88,15 +94,20 @@ def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
     return out
 
 
-def _restate_fraction(rule: Aggregator, ratio: float) -> Aggregator:
-    """``rule`` with its fraction of clients as one of buckets, to be asked and not to be used: it has no state."""
+def _changed(rule: Aggregator, changes: Callable[[Aggregator], dict[str, Any]]) -> Aggregator:
+    """``rule`` with ``changes`` to its settings and to those of the rules inside it: new ones, without their state.
+
+    A rule in which nothing changes is itself.
+    """
     if not is_dataclass(rule):
         return rule
-    changes: dict[str, Any] = {}
-    if (fraction := getattr(rule, "fraction", None)) is not None:
-        changes["fraction"] = min(1.0, fraction * ratio)
+    settings = changes(rule)
     if isinstance(inner := getattr(rule, "rule", None), Aggregator):
-        restated = _restate_fraction(inner, ratio)
-        if restated is not inner:
-            changes["rule"] = restated
-    return cast(Aggregator, replace(rule, **changes)) if changes else rule
+        changed = _changed(inner, changes)
+        if changed is not inner:
+            settings["rule"] = changed
+    return cast(Aggregator, replace(rule, **settings)) if settings else rule
+
+
+def _no_memory(rule: Aggregator) -> dict[str, Any]:
+    return {"mistrust": 0.0} if getattr(rule, "mistrust", None) else {}
