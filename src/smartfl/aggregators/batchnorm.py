@@ -49,6 +49,16 @@ def has_batchnorm(model: nn.Module) -> bool:
     return bool(_tracking(model))
 
 
+def fixed_statistics(model: nn.Module) -> set[str]:
+    """The running statistics of layers that no BatchNormMode reaches, as InstanceNorm, by name.
+
+    These layers call PyTorch's kernel, which refuses statistics that need a gradient.
+    """
+    reached = _tracking(model)
+    names = (name for name, _ in model.named_buffers() if name.endswith(("running_mean", "running_var")))
+    return {name for name in names if name.rpartition(".")[0] not in reached}
+
+
 def _copy(model: nn.Module, replaced: Mapping[int, Tensor] | None = None) -> nn.Module:
     """The model's structure in eval mode over the same tensors: what is changed in it, the model never sees.
 
