@@ -8,7 +8,12 @@ from copy import deepcopy
 import pytest
 import torch
 
+from smartfl.aggregators.base import weighted
 from smartfl.aggregators.fedavg import FedAvg
+from smartfl.aggregators.feddf import FedDF
+from smartfl.aggregators.momentum import Momentum
+from smartfl.aggregators.proxy import client_logits
+from smartfl.aggregators.reestimated import Reestimated
 from smartfl.data.digits import digits
 from smartfl.data.federation import Shards, build_federation
 from smartfl.errors import UserError
@@ -256,6 +261,24 @@ def test_architectures_go_round_and_each_group_has_its_own_model(tiny):
         for s, m, v in zip(simulation.specs, simulation.models, simulation.state.vectors, strict=True)
     ]
     torch.testing.assert_close(simulation.predict(batch), torch.stack(each).mean(dim=0))
+
+
+@pytest.mark.parametrize("wrapper", [lambda rule: rule, Momentum, lambda rule: Reestimated(Momentum(rule))])
+def test_groups_share_one_teacher_whatever_is_around_a_rule_that_distils(tiny, wrapper):
+    """The mean logits of all clients, of both architectures, for each group."""
+    seen = []
+
+    class Spy(FedDF):
+        def aggregate(self, updates, server):
+            seen.append((updates, server))
+            return weighted(updates, updates.weights)
+
+    simulation = Simulation(tiny(model=HETERO[:2], data={"proxy": {"held_out": "always"}}), executor="serial")
+    simulation.rules = [wrapper(Spy()) for _ in simulation.rules]
+    next(iter(simulation))
+    logits = [client_logits(updates, server.model, server.proxy.inputs) for updates, server in seen]
+    for _, server in seen:
+        torch.testing.assert_close(server.teacher, torch.cat(logits).double().mean(dim=0))
 
 
 def test_a_group_without_a_participant_keeps_its_model(tiny):

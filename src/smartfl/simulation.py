@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from smartfl.aggregators.proxy import client_logits
+from smartfl.aggregators.wrapper import innermost
 from smartfl.attacks.base import Knowledge
 from smartfl.confidence import proxy_statement, weight_statement
 from smartfl.data.dataset import Dataset
@@ -169,8 +170,8 @@ class Simulation:
         return self.attack.poison_updates(updates, mask, knowledge)
 
     def _aggregate(self, updates: list[Updates], t: int) -> list[Aggregate]:
-        """Screen and aggregate each group; groups share one teacher for rules that distil."""
-        distils = self.rules[0].needs_proxy == "unlabelled"
+        """Screen and aggregate each group; groups share one teacher for rules that distil, wrapped or not."""
+        distils = innermost(self.rules[0]).needs_proxy == "unlabelled"
         teacher = self._teacher(updates) if distils and len(updates) > 1 else None
         results = []
         for g, (rule, group) in enumerate(zip(self.rules, updates, strict=True)):

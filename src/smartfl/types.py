@@ -38,6 +38,8 @@ class Updates:
     spec           which columns are parameters and which are buffers
     dropped        clients refused by screening; None while nobody has screened
     planned        how many rows a full round has, where fewer may come; None: these are all there are to be
+    bundled        how many clients, refused ones included, stand behind rows that are means of several (bucketing);
+                   None: every row is a client's own
     """
 
     ids: tuple[int, ...]
@@ -48,6 +50,7 @@ class Updates:
     spec: FlatSpec
     dropped: tuple[Dropped, ...] | None = None
     planned: int | None = None
+    bundled: int | None = None
 
     def __post_init__(self) -> None:
         n = len(self.ids)
@@ -125,6 +128,11 @@ class Updates:
     def short(self) -> bool:
         """Whether clients are missing, refused or absent: then a number that was right for all may be too large."""
         return bool(self.dropped) or (self.planned is not None and len(self) < self.planned)
+
+    @property
+    def senders(self) -> int:
+        """How many clients sent something, refused ones included: a fraction of attackers is one of these."""
+        return len(self) + len(self.dropped or ()) if self.bundled is None else self.bundled
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model Σ p_i w_i."""

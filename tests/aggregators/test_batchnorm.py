@@ -220,6 +220,14 @@ def test_moments_by_hand() -> None:
     assert moment_matched(updates, torch.tensor([0.25, 0.75])).tolist() == [3, 5.5]
 
 
+def test_moments_of_half_precision_by_hand() -> None:
+    """μ = 17, 19, σ² = 1, p = ½, ½: mean 18, second moments 290 and 362, variance 2; bfloat16 rounds 17²."""
+    updates = Updates.of(
+        torch.tensor([[17, 1], [19, 1]], dtype=torch.bfloat16), spec=FlatSpec.of(nn.BatchNorm1d(1, affine=False))
+    )
+    assert moment_matched(updates, torch.tensor([0.5, 0.5])).tolist() == [18, 2]
+
+
 def test_moments_against_numpy() -> None:
     with seeded(0):
         _, spec, matrix = lively(folded(), n=4)

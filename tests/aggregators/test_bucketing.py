@@ -15,6 +15,7 @@ from smartfl.aggregators.fedavg import FedAvg
 from smartfl.aggregators.fltrust import FLTrust
 from smartfl.aggregators.krum import Krum
 from smartfl.aggregators.median import Median
+from smartfl.aggregators.momentum import Momentum
 from smartfl.aggregators.smartfl import SmartFL
 from smartfl.aggregators.trimmed_mean import TrimmedMean
 from smartfl.aggregators.uniform import Uniform
@@ -83,6 +84,8 @@ def test_f_is_unchanged() -> None:
     assert result.events == ("b = 3 capped to 2 for 6 clients",)
     assert Bucketing(TrimmedMean(fraction=0.1), size=3).tolerates(30) == 3
     assert Bucketing(Clipping(TrimmedMean(fraction=0.1)), size=3).tolerates(30) == 3
+    nested = Bucketing(Bucketing(TrimmedMean(fraction=1 / 12), size=2), size=2)  # one attacker in three buckets of four
+    assert nested(updates, server()).info["b"] == nested.tolerates(12) == 1
     assert Bucketing(Krum(f=2), size=2).tolerates(14) == 2
     assert Bucketing(Krum(f=2), size=2).tolerates(10) == 1
     with pytest.raises(UserError, match="f = 2 is too large"):
@@ -119,6 +122,18 @@ def test_state_and_needs_are_the_inner_rules() -> None:
     assert wrapped.tolerates(10) is None
 
 
+def test_what_is_inside_keeps_its_state_although_a_fraction_is_one_of_clients(world) -> None:
+    """Rules of an experiment always have a fraction; those inside must be the same ones from round to round."""
+    w = world()
+    inside, outside = (Momentum(TrimmedMean(fraction=0.25)) for _ in range(2))
+    rule = Bucketing(Momentum(Bucketing(inside)))
+    assert Bucketing(outside, size=1)(w.updates, w.server()).info["momentum"] == 0
+    assert outside.state_dict().keys() == {"step"}
+    rule(w.updates, w.server())
+    assert rule.state_dict().keys() == {"step", "rule.step"}
+    assert torch.equal(rule.state_dict()["rule.step"], inside.state_dict()["step"])
+
+
 def test_built_from_a_table() -> None:
     table = {"rule": {"name": "krum", "f": 1}, "size": 3}
     assert build("aggregators", "bucketing", table, "aggregator") == Bucketing(Krum(f=1), size=3)
@@ -143,3 +158,6 @@ def test_smartfl_inside_has_no_memory_of_buckets():
     """A bucket's id is its first client's, who may be honest; a bucket of one is the client itself."""
     assert Bucketing(SmartFL(), size=2).rule == SmartFL(mistrust=0.0)
     assert Bucketing(SmartFL(mistrust=2.0), size=1).rule == SmartFL(mistrust=2.0)
+    wrapped, without = (Momentum(Clipping(rule, threshold=1)) for rule in (SmartFL(), SmartFL(mistrust=0.0)))
+    assert Bucketing(wrapped).rule == without
+    assert Bucketing(wrapped, size=1).rule is wrapped

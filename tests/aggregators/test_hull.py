@@ -200,3 +200,27 @@ def test_a_face_does_not_take_the_logits_of_the_hull_for_its_own(setting):
     other = hull.logits(p).clone()
     torch.testing.assert_close(face.logits(p), hull.logits(p.flip(0)))
     assert not torch.allclose(face.logits(p), other)
+
+
+@pytest.mark.parametrize("storage", [torch.bfloat16, torch.float16])
+def test_moments_of_rows_in_half_precision_are_those_of_the_same_rows_in_float32(setting, storage):
+    """Means of about 8, whose squares bfloat16 rounds to a multiple of ½, beside variances of about 0.2."""
+    model, updates, inputs, labels, p = setting
+    rows = updates.matrix.clone()
+    for entry in updates.spec.buffers:
+        if entry.name.endswith("running_mean"):
+            rows[:, entry.start : entry.stop] += 8
+    stored = Updates.of(rows.to(storage), spec=updates.spec)
+    half, full = (
+        Hull(u, model.float(), inputs.float(), "moments") for u in (stored, stored.with_matrix(stored.matrix.float()))
+    )
+    assert half.matrix.dtype == storage  # the parameters stay as small as they were
+    everything = torch.arange(16)
+    for weights in (p, half.by_layer(p)):
+        torch.testing.assert_close(half.mix(weights), full.mix(weights), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(half.logits(weights), full.logits(weights), rtol=1e-3, atol=1e-4)
+        (_, g), (_, h) = (
+            hull.gradient(weights, everything, lambda z, at: F.cross_entropy(z, labels[at])) for hull in (half, full)
+        )
+        torch.testing.assert_close(g, h, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(half.opinions([0, 3]), full.opinions([0, 3]), rtol=1e-3, atol=1e-4)

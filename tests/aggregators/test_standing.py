@@ -50,6 +50,23 @@ def test_outputs_and_gradients_are_the_modules_own(make, shape):
         vector = vector - 0.3 * (attempt + 1) * oracle
 
 
+def test_statistics_of_instance_norm_have_no_gradient_and_everything_else_has_its_own():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        norm = nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
+        model = nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).double().eval()
+        inputs = torch.randn(5, 1, 4, 4, dtype=torch.float64)
+    spec = FlatSpec.of(model)
+    standing = StandingModel(model, spec, "reestimate", torch.float64, torch.device("cpu"))
+    vector = spec.flatten(model) + 0.1
+    standing.settle(vector)
+    g = standing.gradient(standing(inputs).square().sum())
+    spec.load(model, vector)
+    model(inputs).square().sum().backward()
+    torch.testing.assert_close(g[: spec.num_parameters], torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert g[spec.num_parameters :].count_nonzero() == 0
+
+
 def test_kernels_lie_channels_last_and_the_model_keeps_its_own_tensors():
     model = small_cnn()
     before = {k: v.clone() for k, v in model.state_dict().items()}

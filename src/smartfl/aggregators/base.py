@@ -96,8 +96,8 @@ def byzantine_count(
     """How many attackers to assume among these rows, and an event if that had to be capped.
 
     An explicit number outside validity is the user's mistake, unless clients are missing this round.  A number derived
-    from a fraction is capped at ``most``, as a random cohort may hold more attackers than the rule can bear.  Clients
-    that screening refused are certainly faulty and come off the number.
+    from a fraction of all senders is capped at ``most``, as a random cohort may hold more attackers than the rule can
+    bear.  Clients that screening refused are certainly faulty and come off the number.
     """
     n, refused = len(updates), len(updates.dropped or ())
     if given is not None:
@@ -107,7 +107,7 @@ def byzantine_count(
                 raise UserError(f"{setting} = {given} is too large for {n} clients: at most {max(most, 0)}")
             return max(most, 0), (f"{setting} = {given} capped to {max(most, 0)}: {n} clients were left",)
         return count, ()
-    count = max(0, round((fraction or 0.0) * (n + refused)) - refused)
+    count = max(0, round((fraction or 0.0) * updates.senders) - refused)
     if count > most:
         return max(most, 0), (f"{setting} = {count} capped to {max(most, 0)} for {n} clients",)
     return count, ()

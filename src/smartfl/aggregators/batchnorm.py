@@ -29,6 +29,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from smartfl.flat import FlatSpec
+from smartfl.products import arithmetic
 from smartfl.types import Updates
 
 BatchNormMode = Literal["mixed", "detached", "moments", "train", "reestimate"]
@@ -46,6 +47,16 @@ def _tracking(model: nn.Module) -> dict[str, _BatchNorm]:
 def has_batchnorm(model: nn.Module) -> bool:
     """Whether the model has running statistics, that is, whether a BatchNormMode makes a difference."""
     return bool(_tracking(model))
+
+
+def fixed_statistics(model: nn.Module) -> set[str]:
+    """The running statistics of layers that no BatchNormMode reaches, as InstanceNorm, by name.
+
+    These layers call PyTorch's kernel, which refuses statistics that need a gradient.
+    """
+    reached = _tracking(model)
+    names = (name for name, _ in model.named_buffers() if name.endswith(("running_mean", "running_var")))
+    return {name for name in names if name.rpartition(".")[0] not in reached}
 
 
 def _copy(model: nn.Module, replaced: Mapping[int, Tensor] | None = None) -> nn.Module:
@@ -152,7 +163,7 @@ def server_model(model: nn.Module, mode: BatchNormMode, replaced: Mapping[int, T
 
 
 def _add_squared_means(values: Tensor, spec: FlatSpec, sign: int, least: float | None) -> Tensor:
-    """Running variances plus sign·mean², everything else unchanged; (…, d) → (…, d)."""
+    """Running variances plus sign·mean², everything else unchanged; (…, d) → (…, d), or the buffers alone."""
     place = {e.name: i for i, e in enumerate(spec.buffers, start=1)}
     pairs = [
         (place[mean], i)
@@ -162,7 +173,8 @@ def _add_squared_means(values: Tensor, spec: FlatSpec, sign: int, least: float |
     if not pairs:
         return values
     # One split and one concatenation, so that going backwards costs one of each, however many layers there are.
-    parts = list(values.split([spec.num_parameters, *(e.stop - e.start for e in spec.buffers)], dim=-1))
+    sizes = [e.stop - e.start for e in spec.buffers]
+    parts = list(values.split([values.shape[-1] - sum(sizes), *sizes], dim=-1))
     for mean_at, var_at in pairs:
         parts[var_at] = parts[var_at] + sign * parts[mean_at].square()
         if least is not None:
@@ -171,8 +183,12 @@ def _add_squared_means(values: Tensor, spec: FlatSpec, sign: int, least: float |
 
 
 def to_moments(matrix: Tensor, spec: FlatSpec) -> Tensor:
-    """Client models (n, d) with second moments σ² + μ² in the place of running variances: these mix linearly."""
-    return _add_squared_means(matrix, spec, 1, None)
+    """Client models (n, d) with second moments σ² + μ² in the place of running variances: these mix linearly.
+
+    In float32 where the models are in half precision: from μ² of 8 bits no variance comes back.  ``matrix`` may be the
+    buffers alone.
+    """
+    return _add_squared_means(matrix.to(arithmetic(matrix.dtype)), spec, 1, None)
 
 
 def from_moments(vector: Tensor, spec: FlatSpec) -> Tensor:
@@ -185,8 +201,8 @@ def moment_matched(updates: Updates, p: Tensor) -> Tensor:
 
     The linear mix Σ p σ² leaves out the spread of the clients' means and is too small where their data differ.
     """
-    weights = p.to(updates.matrix.device, updates.matrix.dtype)
-    return from_moments(weights @ to_moments(updates.matrix, updates.spec), updates.spec)
+    moments = to_moments(updates.matrix, updates.spec)
+    return from_moments(p.to(moments) @ moments, updates.spec)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, cast
 
@@ -27,9 +28,9 @@ class Bucketing(Wrapper):
     *same* f among fewer rows: a given f is passed on as it is, a fraction is of the clients and not of the buckets.
     The permutation comes from the server's generator. A bucket's sample count is its clients' sum, its step count
     their rounded mean, its id the smallest of theirs. A bucket's coefficient is shared equally by its clients; buffers
-    are averaged like parameters. s = 1 is the rule itself. O(n d) besides the rule. SmartFL inside has no memory of
-    clients (``mistrust`` = 0): what a bucket did is held against one of its clients, who may be honest.  FoolsGold
-    and S-FedAvg are nothing without their memory of clients, and not meant to be inside.
+    are averaged like parameters. s = 1 is the rule itself. O(n d) besides the rule. SmartFL inside, however deep, has
+    no memory of clients (``mistrust`` = 0): what a bucket did is held against one of its clients, who may be honest.
+    FoolsGold and S-FedAvg are nothing without their memory of clients, and not meant to be inside.
     """
 
     rule: Aggregator
@@ -38,8 +39,8 @@ class Bucketing(Wrapper):
     def __post_init__(self) -> None:
         if self.size < 1:
             raise UserError(f"size = {self.size} must be 1 or more")
-        if self.size > 1 and is_dataclass(self.rule) and getattr(self.rule, "mistrust", None):
-            object.__setattr__(self, "rule", replace(self.rule, mistrust=0.0))
+        if self.size > 1:
+            object.__setattr__(self, "rule", _changed(self.rule, _no_memory))
 
     def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
         n, server = len(updates), server or Server()
@@ -55,20 +56,22 @@ class Bucketing(Wrapper):
             num_examples=(share > 0).to(torch.float64) @ updates.num_examples.clamp_max(MOST / n),
             num_steps=(share @ updates.num_steps.to(torch.float64)).round().to(torch.int64),
             planned=None if updates.planned is None else -(-updates.planned // self.size),
+            bundled=updates.senders,
         )
-        result = self._inside(n + len(updates.dropped or ()), len(updates.dropped or ()))(buckets, server)
+        result = self.rule(buckets, server)
         coefficients = result.coefficients
         if coefficients is not None:
             coefficients = share.T @ coefficients.to(share.device, torch.float64)
         return replace(result, coefficients=coefficients, info={**result.info, "buckets": len(groups)})
 
     def tolerates(self, n: int) -> int | None:
-        return self._inside(n).tolerates(-(-n // self.size))
+        buckets = -(-n // self.size)
 
-    def _inside(self, sent: int, refused: int = 0) -> Aggregator:
-        """The rule with its fraction of ``sent`` clients restated as a fraction of the rows that it will see."""
-        buckets = -(-(sent - refused) // self.size)
-        return _restate_fraction(self.rule, sent / max(1, buckets + refused))
+        def of_buckets(rule: Aggregator) -> dict[str, Any]:
+            fraction = getattr(rule, "fraction", None)
+            return {} if fraction is None else {"fraction": min(1.0, fraction * n / max(1, buckets))}
+
+        return _changed(self.rule, of_buckets).tolerates(buckets)
 
 
 def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
@@ -91,15 +94,20 @@ def _means(matrix: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
     return out
 
 
-def _restate_fraction(rule: Aggregator, ratio: float) -> Aggregator:
+def _changed(rule: Aggregator, changes: Callable[[Aggregator], dict[str, Any]]) -> Aggregator:
+    """``rule`` with ``changes`` to its settings and to those of the rules inside it: new ones, without their state.
+
+    A rule in which nothing changes is itself.
+    """
     if not is_dataclass(rule):
         return rule
-    changes: dict[str, Any] = {}
-    if (fraction := getattr(rule, "fraction", None)) is not None:
-        changes["fraction"] = min(1.0, fraction * ratio)
-    if isinstance(inner := getattr(rule, "rule", None), Aggregator) and not isinstance(rule, Bucketing):
-        restated = _restate_fraction(inner, ratio)
-        if restated is not inner:
-            changes["rule"] = restated
-    # A rule without a fraction is handed through untouched: a copy would not share its state.
-    return cast(Aggregator, replace(rule, **changes)) if changes else rule
+    settings = changes(rule)
+    if isinstance(inner := getattr(rule, "rule", None), Aggregator):
+        changed = _changed(inner, changes)
+        if changed is not inner:
+            settings["rule"] = changed
+    return cast(Aggregator, replace(rule, **settings)) if settings else rule
+
+
+def _no_memory(rule: Aggregator) -> dict[str, Any]:
+    return {"mistrust": 0.0} if getattr(rule, "mistrust", None) else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from smartfl.aggregators.batchnorm import BatchNormMode, server_model
+from smartfl.aggregators.batchnorm import BatchNormMode, fixed_statistics, server_model
 from smartfl.flat import FlatSpec
 
 
@@ -14,7 +14,8 @@ class StandingModel:
 
     Parameters and float buffers are views of ``vector`` (d,), and their gradients views of a second one, both in the
     order of ``spec``.  Convolution kernels are the exception: they and their gradients are copied, to and from
-    channels-last tensors, on which CPU convolutions are up to twice as fast.  ``model`` itself is never touched.
+    channels-last tensors, on which CPU convolutions are up to twice as fast.  ``fixed_statistics`` have gradient 0.
+    ``model`` itself is never touched.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class StandingModel:
         self._kernels: list[tuple[Tensor, Tensor]] = []
         self._kernel_slopes: list[tuple[Tensor, Tensor]] = []
         replaced: dict[int, Tensor] = {}
+        fixed = fixed_statistics(model)
         for entry in spec.parameters + spec.buffers:
             own, slope = places[entry.name], slopes[entry.name]
             if own.ndim == 4:
@@ -34,7 +36,7 @@ class StandingModel:
                 self._kernels.append((own, places[entry.name]))
                 self._kernel_slopes.append((slope, slopes[entry.name]))
             parameter = isinstance(originals[entry.name], nn.Parameter)
-            leaf = nn.Parameter(own) if parameter else own.detach().requires_grad_()
+            leaf = nn.Parameter(own) if parameter else own.detach().requires_grad_(entry.name not in fixed)
             leaf.grad = slope
             replaced[id(originals[entry.name])] = leaf
         self.module = server_model(model, batchnorm, replaced)

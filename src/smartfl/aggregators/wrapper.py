@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smartfl.aggregators.base import Aggregator
-from smartfl.types import NeedsProxy
+from smartfl.types import NeedsProxy, Rule
 
 
 class Wrapper(Aggregator):
@@ -30,3 +30,10 @@ class Wrapper(Aggregator):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rule.load_state_dict(state)
+
+
+def innermost(rule: Rule) -> Rule:
+    """The rule that is in no wrapper any more: itself, where it is none."""
+    while isinstance(inner := getattr(rule, "rule", None), Rule):
+        rule = inner
+    return rule
