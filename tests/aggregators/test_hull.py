@@ -214,7 +214,6 @@ def test_moments_of_rows_in_half_precision_are_those_of_the_same_rows_in_float32
     half, full = (
         Hull(u, model.float(), inputs.float(), "moments") for u in (stored, stored.with_matrix(stored.matrix.float()))
     )
-    assert half.matrix.dtype == storage  # the parameters stay as small as they were
     everything = torch.arange(16)
     for weights in (p, half.by_layer(p)):
         torch.testing.assert_close(half.mix(weights), full.mix(weights), rtol=1e-4, atol=1e-5)

@@ -163,7 +163,7 @@ def server_model(model: nn.Module, mode: BatchNormMode, replaced: Mapping[int, T
 
 
 def _add_squared_means(values: Tensor, spec: FlatSpec, sign: int, least: float | None) -> Tensor:
-    """Running variances plus sign·mean², everything else unchanged; (…, d) → (…, d), or the buffers alone."""
+    """Running variances plus sign·mean², everything else unchanged; (…, d) → (…, d)."""
     place = {e.name: i for i, e in enumerate(spec.buffers, start=1)}
     pairs = [
         (place[mean], i)
@@ -173,8 +173,7 @@ def _add_squared_means(values: Tensor, spec: FlatSpec, sign: int, least: float |
     if not pairs:
         return values
     # One split and one concatenation, so that going backwards costs one of each, however many layers there are.
-    sizes = [e.stop - e.start for e in spec.buffers]
-    parts = list(values.split([values.shape[-1] - sum(sizes), *sizes], dim=-1))
+    parts = list(values.split([spec.num_parameters, *(e.stop - e.start for e in spec.buffers)], dim=-1))
     for mean_at, var_at in pairs:
         parts[var_at] = parts[var_at] + sign * parts[mean_at].square()
         if least is not None:
@@ -185,8 +184,7 @@ def _add_squared_means(values: Tensor, spec: FlatSpec, sign: int, least: float |
 def to_moments(matrix: Tensor, spec: FlatSpec) -> Tensor:
     """Client models (n, d) with second moments σ² + μ² in the place of running variances: these mix linearly.
 
-    In float32 where the models are in half precision: from μ² of 8 bits no variance comes back.  ``matrix`` may be the
-    buffers alone.
+    In float32 where the models are in half precision: from μ² of 8 bits no variance comes back.
     """
     return _add_squared_means(matrix.to(arithmetic(matrix.dtype)), spec, 1, None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from smartfl.aggregators.calibration import logit_scale
 from smartfl.aggregators.layers import classes, layers
 from smartfl.aggregators.proxy import client_logits
 from smartfl.aggregators.standing import StandingModel
-from smartfl.products import arithmetic, inner_products, mix_rows
+from smartfl.products import inner_products, mix_rows
 from smartfl.types import Updates
 
 FEW = 8  # inputs on which the spread of every client's logits is measured
@@ -44,7 +44,7 @@ class Hull:
         # Convolutions on the CPU are faster on this layout; the values are the same.
         self.inputs = inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
         self.moments = batchnorm == "moments"
-        self.matrix, self._buffers = self._rows(updates)
+        self.matrix = to_moments(updates.matrix, self.spec) if self.moments else updates.matrix
         self.reestimated = batchnorm == "reestimate" and has_batchnorm(model)
         linear = getattr(model, "linear_in_parameters", False)
         self.vertices = client_logits(updates, model, inputs) if linear else None
@@ -57,18 +57,10 @@ class Hull:
         """The hull of ``updates``, those of some ``clients`` (m,): a face of this one, with its model and inputs."""
         face = copy(self)
         face.__dict__.pop("_class_vertices", None)
-        face.matrix, face._buffers = self._rows(updates)
+        face.matrix = to_moments(updates.matrix, self.spec) if self.moments else updates.matrix
         face.vertices = None if self.vertices is None else self.vertices[clients]
         face._seen, face._scale = {}, None
         return face
-
-    def _rows(self, updates: Updates) -> tuple[Tensor, Tensor | None]:
-        """What is mixed: (n, d) models, or moments; of models in half precision the buffers' moments (n, B) apart."""
-        if not self.moments:
-            return updates.matrix, None
-        if updates.matrix.dtype == arithmetic(updates.matrix.dtype):
-            return to_moments(updates.matrix, self.spec), None
-        return updates.matrix, to_moments(updates.matrix[:, self.spec.num_parameters :], self.spec)
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""
@@ -122,7 +114,7 @@ class Hull:
         found = []
         for client in clients:
             row = self.matrix[client]
-            self.model.settle(from_moments(row, self.spec) if self.moments and self._buffers is None else row)
+            self.model.settle(from_moments(row, self.spec) if self.moments else row)
             found.append(self.model(self.inputs[:few]))
         return torch.stack(found)
 
@@ -213,26 +205,16 @@ class Hull:
 
     def mix_into(self, p: Tensor, vector: Tensor) -> Tensor:
         """``vector`` (d,) ← pᵀW; for ``p`` (L, n) each part's columns with its own row.  Moments are mixed as such."""
-        for row, part in zip(p.view(-1, p.shape[-1]), self._parts(p), strict=True):
-            for where, values in self._pieces(part):
-                mix_rows(values, row, out=vector[where])
+        if p.ndim == 1:
+            return mix_rows(self.matrix, p, out=vector)
+        for row, part in zip(p, self.parts, strict=True):
+            for columns in part:
+                mix_rows(self.matrix[:, columns], row, out=vector[columns])
         return vector
 
     def products(self, p: Tensor, outer: Tensor) -> Tensor:
         """W·∂L/∂w in the shape of ``p``: over all columns for (n,), part by part for (L, n)."""
-        products = [[inner_products(v, outer[where]) for where, v in self._pieces(part)] for part in self._parts(p)]
-        return torch.stack([torch.stack(product).sum(dim=0) for product in products]).cpu().view(p.shape)
-
-    def _parts(self, p: Tensor) -> list[list[slice]]:
-        """The columns for every row of ``p`` (L, n), or all for ``p`` (n,)."""
-        return [[slice(0, self.spec.size)]] if p.ndim == 1 else self.parts
-
-    def _pieces(self, part: list[slice]) -> Iterator[tuple[slice, Tensor]]:
-        """Where the columns of ``part`` are, and the clients' values in them; buffers kept apart are another piece."""
-        edge = self.spec.size if self._buffers is None else self.spec.num_parameters
-        for columns in part:
-            cut = min(max(columns.start, edge), columns.stop)
-            if columns.start < cut:
-                yield slice(columns.start, cut), self.matrix[:, columns.start : cut]
-            if cut < columns.stop and self._buffers is not None:
-                yield slice(cut, columns.stop), self._buffers[:, cut - edge : columns.stop - edge]
+        if p.ndim == 1:
+            return inner_products(self.matrix, outer).cpu()
+        products = [[inner_products(self.matrix[:, c], outer[c]) for c in part] for part in self.parts]
+        return torch.stack([torch.stack(product).sum(dim=0) for product in products]).cpu()
