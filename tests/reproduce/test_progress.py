@@ -45,10 +45,16 @@ def test_time_left(tmp_path, two_kinds, capsys):
 
 
 def test_what_was_done_before_costs_nothing(tmp_path, write_run, two_kinds):
-    """Run 1 has 8 of 10 rounds from before; two heard rounds of run 2 at 3 s leave 2 + 8 rounds."""
+    """Run 1 has 8 of 10 rounds from before; two heard rounds of run 2 at 3 s leave 2 + 8 rounds.
+
+    Its first 8 rounds are also on record elsewhere, where nothing goes on from.
+    """
     now = 0.0
     begun = plan(two_kinds, Selection(), tmp_path).runs[0]
-    write_run(begun.experiment, tmp_path, [0.1] * 8)
+    write_run(begun.experiment.model_copy(update={"rounds": 8}), tmp_path / "a-record", [0.1] * 8)
+    checkpoints = write_run(begun.experiment, tmp_path, [0.1] * 8) / "checkpoints"
+    checkpoints.mkdir()
+    (checkpoints / "round-000008.json").touch()
     runs = plan(two_kinds, Selection(), tmp_path)
     progress = StudyProgress(runs, 1, clock=lambda: now)
     cell = Cell(runs.runs[1].experiment, runs.runs[1].path)

@@ -41,9 +41,8 @@ class Planned:
 
     @property
     def begun(self) -> int:
-        """Rounds that need not be run again: a record without a checkpoint counts only if it is finished."""
-        goes_on = self.found is not None and self.found.run.path in (self.path, self.beginning)
-        return self.done if self.finished or goes_on else 0
+        """Rounds that need not be run again: of what is not finished those up to the checkpoint it goes on from."""
+        return self.done if self.finished else last_round(self.beginning or self.path)
 
 
 @dataclass(frozen=True)
