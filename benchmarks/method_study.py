@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from smartfl.data.federation import load_dataset
+from smartfl.experiment.federation import load_dataset
 from smartfl.experiment.schema import Experiment
 from smartfl.runs.environment import revision
 from smartfl.simulation import Simulation

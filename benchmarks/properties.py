@@ -4,7 +4,7 @@ assumption holds, and how far test and proxy loss are apart.
     python benchmarks/properties.py
 
 reads results/ by way of studies/method-digits, assumption, proxy-digits and clients-digits, and writes
-results/properties/README.md and generalisation.png.
+results/properties/README.md and figures/generalisation.png.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from cells import RESULTS, markdown, write_between
 from smartfl.experiment.presets import read_study
 from smartfl.experiment.schema import Experiment
 from smartfl.experiment.study import Point, Selection
-from smartfl.report.run_data import RunData
+from smartfl.records.run import RunRecord
 from smartfl.reproduce.plan import Plan, plan
 
 STUDIES = Path(__file__).parents[1] / "studies"
+FIGURE = Path("figures") / "generalisation.png"  # where the command is given
 WINDOWS = ((1, 10), (11, 20))  # rounds over which a rate is fitted
 LAST = 5  # rounds over which a gap is averaged
-Measure = Callable[[RunData], float | None]
+Measure = Callable[[RunRecord], float | None]
 
 
-def fit(run: RunData, first: int, last: int) -> tuple[float, float] | None:
+def fit(run: RunRecord, first: int, last: int) -> tuple[float, float] | None:
     """(r, R²) of L_t ≈ L_0 · r^t by least squares on log L over the rounds first … last; below 1 the loss falls."""
     points = [(x.round, math.log(x.loss)) for x in run.rounds if first <= x.round <= last and x.loss and x.loss > 0]
     if len(points) < 3:
@@ -40,13 +41,13 @@ def fit(run: RunData, first: int, last: int) -> tuple[float, float] | None:
     return math.exp(shared / spread_t), shared**2 / (spread_t * spread_y) if spread_y else 1.0
 
 
-def gap(run: RunData) -> float | None:
+def gap(run: RunRecord) -> float | None:
     """Test loss minus loss on the proxy samples, mean of the last rounds."""
     last = [x.loss - x.proxy_loss for x in run.rounds[-LAST:] if x.loss is not None and x.proxy_loss is not None]
     return fmean(last) if last else None
 
 
-def misses(run: RunData) -> list[float]:
+def misses(run: RunRecord) -> list[float]:
     """By round, L_s(w^{t+1}) − min_i L_s(w_i): at most 0 where the proof's assumption holds."""
     return [
         x.info["new_loss"] - x.info["best_client_loss"]
@@ -66,11 +67,11 @@ def study(name: str, *only: str) -> Plan:
     return plan(read_study(str(STUDIES / f"{name}.toml")), Selection(only=only), RESULTS / "none", [RESULTS])
 
 
-def runs(of: Plan, method: str, column: tuple[Point, ...]) -> list[RunData]:
+def runs(of: Plan, method: str, column: tuple[Point, ...]) -> list[RunRecord]:
     return [p.found.run for p in of.cell(method, column) if p.found is not None and p.finished]
 
 
-def tabulate(of: Plan, say: Callable[[list[RunData]], str | None]) -> str:
+def tabulate(of: Plan, say: Callable[[list[RunRecord]], str | None]) -> str:
     """Rows are the columns of a study that have records, columns its methods."""
     labels = [of.study.methods[method].label for method in of.methods]
     rows = []
@@ -81,12 +82,12 @@ def tabulate(of: Plan, say: Callable[[list[RunData]], str | None]) -> str:
     return markdown(["", *labels], rows)
 
 
-def rates(found: list[RunData]) -> str | None:
+def rates(found: list[RunRecord]) -> str | None:
     fits = [[f for run in found if (f := fit(run, *window)) is not None] for window in WINDOWS]
     return "; ".join(f"{spread([r for r, _ in of])} ({fmean(q for _, q in of):.2f})" for of in fits if of) or None
 
 
-def held(found: list[RunData]) -> str | None:
+def held(found: list[RunRecord]) -> str | None:
     """``18 of 20; by 0.003, at most 0.01``: rounds in which it held, mean and largest miss in the others."""
     by_round = [m for run in found for m in misses(run)]
     missed = [m for m in by_round if m > 0]
@@ -94,7 +95,7 @@ def held(found: list[RunData]) -> str | None:
     return f"{len(by_round) - len(missed)} of {len(by_round)}{beyond}" if by_round else None
 
 
-def gaps(found: list[RunData]) -> str | None:
+def gaps(found: list[RunRecord]) -> str | None:
     values = [g for run in found if (g := gap(run)) is not None]
     return spread(values) if values else None
 
@@ -128,14 +129,15 @@ def draw(sizes: Plan, clients: Plan, target: Path) -> None:
             axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
             axis.set(title=f"digits, {alpha}", xlabel=what, ylabel="test loss − proxy loss")
             axis.legend(frameon=False, fontsize=8)
+    target.parent.mkdir(exist_ok=True)
     figure.savefig(target, dpi=150)
 
 
-def cohort(run: RunData) -> int:
+def cohort(run: RunRecord) -> int:
     return Experiment.of(dict(run.experiment)).cohort_size
 
 
-def balanced(run: RunData) -> bool:
+def balanced(run: RunRecord) -> bool:
     proxy = run.experiment["data"]["proxy"]
     return bool(proxy.get("imbalance", 1) == 1 and not proxy.get("missing", 0))
 
@@ -145,7 +147,7 @@ def main() -> None:
     sizes, clients = study("proxy-digits"), study("clients-digits")
     target = RESULTS / "properties"
     target.mkdir(parents=True, exist_ok=True)
-    draw(sizes, clients, target / "generalisation.png")
+    draw(sizes, clients, FIGURE)
     body = f"""## Convergence
 
 Digits (studies/method-digits.toml). Factor by which the test loss changes a round, in brackets R² of the fit to the
@@ -169,7 +171,7 @@ the server knows, studies/clients-digits.toml by the share of 80 clients that ta
 
 {tabulate(clients, gaps)}
 
-![The gap by the number of samples and of clients](generalisation.png)
+`python benchmarks/properties.py` draws the gap by the number of samples and of clients: figures/generalisation.png.
 """
     write_between(target / "README.md", "Convergence and generalisation, measured", body)
     print(target / "README.md")

@@ -6,7 +6,7 @@ One axis is varied at a time around 1,000 clients, 100 of them a round, an MLP o
 SmartFL with 5 server epochs, 20 samples of noise (8×8 pixels) per client, in one process and on one core, so that
 numbers add up.  Every point runs in a process of its own; its first round is not counted, the fastest of the next
 three is.  Memory is the peak of the process beyond what it has after imports, the data included.  Appends to
-results/scale/records.jsonl and draws a plot for each axis, with the growth fitted to it, beside it.
+results/scale/records.jsonl and draws a plot for each axis, with the growth fitted to it, to figures/scale.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from record import RESULTS, append, memory, newest, provenance
 
 HERE = RESULTS / "scale"
+FIGURES = Path("figures") / "scale"  # where the command is given
 BASE = {"clients": 1000, "cohort": 100, "parameters": 10_000, "proxy": 128}
 AXES: dict[str, tuple[list[int], dict[str, int]]] = {
     "clients": ([100, 300, 1000, 3000, 10_000], {}),
@@ -133,6 +134,7 @@ def draw(axis: str, points: list[dict[str, Any]], found: dict[str, dict[str, flo
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
         time.set(title="Seconds a round, one core")
         room.set(title="Memory, MB")
+        directory.mkdir(parents=True, exist_ok=True)
         figure.savefig(directory / f"{axis}.png", dpi=160, facecolor="white")
         figure.savefig(directory / f"{axis}.svg", facecolor="white", metadata={"Date": None})
 
@@ -145,8 +147,6 @@ def report(record: dict[str, Any]) -> str:
         found = fits(axis, points)
         lines += [
             f"## {LABELS[axis][0].upper()}{LABELS[axis][1:]}",
-            "",
-            f"![{axis}]({axis}.png)",
             "",
             f"| {axis} | train s | aggregate s | evaluate s | round s | set-up s | memory MB | of it data |",
             "|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -190,7 +190,7 @@ def main() -> None:
         append(options.out / "records.jsonl", {"axes": axes, "fits": {k: fits(k, v) for k, v in axes.items()}})
     record = newest(options.out / "records.jsonl")
     for axis, points in record["axes"].items():
-        draw(axis, points, fits(axis, points), options.out)
+        draw(axis, points, fits(axis, points), FIGURES)
     text = report(record)
     (options.out / "README.md").write_text(text, encoding="utf-8")
     print(text)

@@ -11,8 +11,8 @@ import tomli_w
 from smartfl.cli import main
 from smartfl.experiment.presets import preset_names
 from smartfl.interruption import Interrupted
+from smartfl.records.lines import read_lines
 from smartfl.registry import KINDS, names
-from smartfl.runs.directory import read_lines
 
 
 @pytest.fixture

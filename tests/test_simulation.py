@@ -15,8 +15,9 @@ from smartfl.aggregators.momentum import Momentum
 from smartfl.aggregators.proxy import client_logits
 from smartfl.aggregators.reestimated import Reestimated
 from smartfl.data.digits import digits
-from smartfl.data.federation import Shards, build_federation
+from smartfl.data.federation import Shards
 from smartfl.errors import UserError
+from smartfl.experiment.federation import build_federation
 from smartfl.simulation import Simulation
 from smartfl.types import Aggregate
 

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from smartfl.errors import WorkerError as WorkerError
     from smartfl.experiment.schema import Experiment as Experiment
     from smartfl.flat import FlatSpec as FlatSpec
-    from smartfl.records import Result as Result
-    from smartfl.records import RoundRecord as RoundRecord
+    from smartfl.records.result import Result as Result
+    from smartfl.records.round import RoundRecord as RoundRecord
     from smartfl.simplex import project_simplex as project_simplex
     from smartfl.simulation import Simulation as Simulation
     from smartfl.types import Aggregate as Aggregate
@@ -27,8 +27,8 @@ _HOMES = {
     "Experiment": "smartfl.experiment.schema",
     "FlatSpec": "smartfl.flat",
     "Proxy": "smartfl.types",
-    "Result": "smartfl.records",
-    "RoundRecord": "smartfl.records",
+    "Result": "smartfl.records.result",
+    "RoundRecord": "smartfl.records.round",
     "Server": "smartfl.types",
     "Simulation": "smartfl.simulation",
     "Updates": "smartfl.types",

@@ -1,4 +1,4 @@
-"""The command line: run, compare, report, reproduce, table, figure, tune, bench, list, data.
+"""The command line: run, compare, report, reproduce, table, figure, tune, bench, list, data, records.
 
 Heavy modules are imported inside the commands, so that help and mistakes answer at once.
 """
@@ -13,11 +13,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smartfl.data.commands import app as data_commands
+from smartfl.commands import report
+from smartfl.commands.data import app as data_commands
 from smartfl.errors import FetchError, UserError, WorkerError
 from smartfl.interruption import Interrupted, interruptible
 from smartfl.measure.command import bench
-from smartfl.report import command as report
+from smartfl.records.command import app as records_commands
 from smartfl.reproduce import commands as reproduction
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data_commands, name="data")
+app.add_typer(records_commands, name="records")
 
 FileArgument = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="the experiment")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting")]
@@ -65,6 +67,7 @@ def run(
     chosen = read_experiment(experiment, set_ or [])  # a mistake in the file is told before torch is imported
     if executor == "processes":
         warm_up()
+    from smartfl.device import check_device
     from smartfl.progress import RunProgress
     from smartfl.runs.execute import default_path, execute
 
@@ -105,6 +108,7 @@ def compare(
 
     base = read_experiment(experiment, set_ or [])
     warm_up()
+    from smartfl.device import check_device
     from smartfl.experiment.build import with_rule
     from smartfl.progress import GridProgress
     from smartfl.runs.execute import default_path
@@ -150,23 +154,6 @@ def list_(kind: Annotated[str, typer.Argument(metavar="KIND")]) -> None:
     else:
         raise UserError(f"KIND = '{kind}' is unknown; accepted: {', '.join(KINDS)}, presets")
     print("\n".join(found))
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that torch cannot use here."""
-    import torch
-
-    available = ["cpu"]
-    if torch.cuda.is_available():
-        available.append("cuda")
-    if torch.backends.mps.is_available():
-        available.append("mps")
-    try:
-        known = torch.device(device).type in available
-    except RuntimeError:
-        known = False
-    if not known:
-        raise UserError(f"--device = {device!r} is not available here; accepted: {', '.join(available)}")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from smartfl.experiment.schema import Experiment
-from smartfl.records import RoundRecord
+from smartfl.records.round import RoundRecord
 from smartfl.runs.grid import Cell
 
 

@@ -21,7 +21,6 @@ from smartfl.aggregators.wrapper import innermost
 from smartfl.attacks.base import Knowledge
 from smartfl.confidence import proxy_statement, weight_statement
 from smartfl.data.dataset import Dataset
-from smartfl.data.federation import build_federation
 from smartfl.executors.bench import Job
 from smartfl.executors.board import Board
 from smartfl.executors.cohort import Crew, evaluate_models, new_board, train_cohort
@@ -37,10 +36,13 @@ from smartfl.experiment.build import (
     planned_rows,
     resolve_experiment,
 )
+from smartfl.experiment.federation import build_federation
 from smartfl.experiment.fit import check_fit
 from smartfl.experiment.schema import Experiment
 from smartfl.flat import FlatSpec
-from smartfl.records import Result, RoundRecord, Seconds, join_groups
+from smartfl.records.join import join_groups
+from smartfl.records.result import Result
+from smartfl.records.round import RoundRecord, Seconds
 from smartfl.rng import numpy_stream, torch_stream
 from smartfl.screening import screened
 from smartfl.state import State

@@ -13,16 +13,9 @@ from torch import Tensor, nn
 
 from smartfl.flat import FlatSpec
 from smartfl.products import arithmetic, mix_rows
+from smartfl.records.round import Dropped as Dropped
 
 NeedsProxy = Literal["no", "unlabelled", "labelled"]
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A client whose row was refused, and why."""
-
-    id: int
-    reason: str
 
 
 @dataclass(frozen=True, eq=False)

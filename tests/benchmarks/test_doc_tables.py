@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smartfl.report.spread import Spread
+from smartfl.records.spread import Spread
 from smartfl.reproduce.metrics import Score
 
 ROOT = Path(__file__).parents[2]

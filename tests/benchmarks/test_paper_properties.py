@@ -11,13 +11,14 @@ from torch import nn
 
 from smartfl.aggregators import FedAvg
 from smartfl.flat import FlatSpec
-from smartfl.report.run_data import RoundData, RunData
+from smartfl.records.round import RoundRecord
+from smartfl.records.run import RunRecord
 from smartfl.types import Proxy, Server, Updates
 
 
-def run(*lines: dict[str, object]) -> RunData:
-    rounds = tuple(RoundData.of({"round": t, **line}) for t, line in enumerate(lines, 1))
-    return RunData(Path("run"), {}, {}, rounds, ())
+def run(*lines: dict[str, object]) -> RunRecord:
+    rounds = tuple(RoundRecord.of({"round": t, **line}) for t, line in enumerate(lines, 1))
+    return RunRecord(Path("run"), {}, {}, rounds, ())
 
 
 def test_a_loss_that_falls_by_a_tenth_a_round(script):

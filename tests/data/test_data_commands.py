@@ -8,7 +8,7 @@ import pytest
 from real_formats import mnist_arrays, write_mnist
 from typer.testing import CliRunner
 
-import smartfl.data.commands as commands
+import smartfl.commands.data as commands
 from smartfl.data.mnist import FASHION_MNIST
 from smartfl.errors import UserError
 

@@ -52,7 +52,7 @@ def test_missing_names_files_places_and_command() -> None:
 def test_loaders_import_nothing_heavy() -> None:
     """Naming a dataset must not cost the start-up time of scikit-learn, matplotlib, pooch or datasets."""
     code = (
-        "import sys, smartfl.data.commands, smartfl.data.newsgroups, smartfl.data.huggingface, smartfl.data.statistics;"
+        "import sys, smartfl.commands.data, smartfl.data.newsgroups, smartfl.data.huggingface, smartfl.data.statistics;"
         "print([m for m in ('sklearn', 'scipy', 'matplotlib', 'pooch', 'requests', 'datasets') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

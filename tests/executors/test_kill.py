@@ -10,7 +10,7 @@ import time
 import uuid
 from pathlib import Path
 
-from smartfl.runs.directory import read_lines
+from smartfl.records.lines import read_lines
 from smartfl.runs.execute import execute
 
 ROUNDS = 40

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from sample_runs import experiment, write_run
+from smartfl.records.run import RunRecord
 from smartfl.report.html import write_report
-from smartfl.report.run_data import RunData
 
 from .browser import Page, chromium, find_chromium
-from .conftest import experiment, write_run
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium here (apt-get install chromium)")
 
@@ -33,7 +33,7 @@ def report(tmp_path_factory) -> Path:
     paths.append(write_run(folder / "evil", evil))
     with (paths[-1] / "rounds.jsonl").open("a") as file:
         file.write(json.dumps({"round": 16, "accuracy": 0.1, "events": [EVIL], "info": {EVIL: 1.0}}) + "\n")
-    return write_report(map(RunData.read, paths), folder / "report.html")
+    return write_report(map(RunRecord.read, paths), folder / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def study(tmp_path_factory) -> Path:
             line["info"] |= {"effective_clients": 9.0}
             line["warnings"] = ["the server has fewer than 10 samples of 1 of 10 classes"]
         (path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return write_report(map(RunData.read, paths), folder / "report.html")
+    return write_report(map(RunRecord.read, paths), folder / "report.html")
 
 
 @pytest.fixture(scope="module")

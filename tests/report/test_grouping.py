@@ -3,12 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from smartfl.experiment.schema import ClientSettings
+from smartfl.records.run import RunRecord
 from smartfl.report.grouping import TRAINING, group_runs
-from smartfl.report.run_data import RunData
 
 
 def labels(*paths):
-    return [(group.label, group.seeds) for group in group_runs(map(RunData.read, paths))]
+    return [(group.label, group.seeds) for group in group_runs(map(RunRecord.read, paths))]
 
 
 def test_runs_that_differ_in_seed_and_name_are_one_group(make_run):
@@ -90,7 +90,7 @@ def test_the_clients_algorithm_belongs_to_the_method(make_run):
         make_run("fedavg", folder="b", client=client(0.4, algorithm="fedprox", mu=0.1)),
         make_run("krum", folder="c", client=client(0.4)),
     ]
-    groups = group_runs(map(RunData.read, paths))
+    groups = group_runs(map(RunRecord.read, paths))
     assert [g.label for g in groups] == ["FedAvg · algorithm plain", "FedAvg · algorithm fedprox", "Krum"]
     assert len({g.scene for g in groups}) == 1
 
@@ -101,6 +101,6 @@ def test_how_clients_train_is_known_by_the_names_of_the_schema():
 
 def test_the_names_of_a_study_stand(make_run):
     """The same run under two names is two groups; the same name with two seeds is one."""
-    a, b = (RunData.read(make_run("krum", seed=s)) for s in (0, 1))
+    a, b = (RunRecord.read(make_run("krum", seed=s)) for s in (0, 1))
     runs = [replace(a, called="x"), replace(b, called="x"), replace(a, called="y")]
     assert [(g.label, g.seeds) for g in group_runs(runs)] == [("x", (0, 1)), ("y", (0,))]

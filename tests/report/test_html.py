@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 from smartfl.errors import UserError
+from smartfl.records.run import RunRecord
 from smartfl.report.grouping import group_runs
 from smartfl.report.html import embed, ranges, render_report, write_report
 from smartfl.report.payload import payload
-from smartfl.report.run_data import RunData
 from smartfl.report.story import facts, headline, title
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -42,7 +42,7 @@ class Structure(HTMLParser):
 
 @pytest.fixture
 def runs(make_run):
-    return [RunData.read(make_run(rule, seed=s, rounds=8)) for rule in ("fedavg", "krum", "smartfl") for s in (0, 1)]
+    return [RunRecord.read(make_run(rule, seed=s, rounds=8)) for rule in ("fedavg", "krum", "smartfl") for s in (0, 1)]
 
 
 def data_of(page: str):
@@ -89,12 +89,12 @@ def test_names_from_users_are_escaped_everywhere(make_run):
             "events": [EVIL],
         }
         file.write(json.dumps(line) + "\n")
-    page = render_report([RunData.read(path)])
+    page = render_report([RunRecord.read(path)])
     elements = Structure(page).elements
     assert [tag for tag, _ in elements].count("script") == 2
     assert "img" not in [tag for tag, _ in elements]
     assert "{{ 7*7 }}" in page, "a name is text, never a template"
-    assert data_of(page)["groups"][0]["label"] == RunData.read(path).method
+    assert data_of(page)["groups"][0]["label"] == RunRecord.read(path).method
 
 
 def test_embedded_json_cannot_end_its_element():
@@ -113,7 +113,7 @@ def test_cells_tell_absent_dropped_weightless_and_zero_apart(make_run):
         '{"round": 1, "ids": [0, 1], "coefficients": [1.0, 0.0], "malicious": [1]}\n'
         '{"round": 2, "ids": [1, 4], "coefficients": null, "malicious": [1]}\n'
     )
-    (run,) = payload(group_runs([RunData.read(path)]))["runs"]
+    (run,) = payload(group_runs([RunRecord.read(path)]))["runs"]
     assert run["heat"]["cells"] == ["100000,0,d,,", ",n,,,n"]
     assert run["heat"]["attackers"] == [1]
     assert run["metrics"]["uniform"] == [0.5, 0.5]
@@ -125,27 +125,27 @@ def test_attackers_that_change_every_round_are_marked_in_their_cells(make_run):
         '{"round": 1, "ids": [0, 1], "coefficients": [0.5, 0.5], "malicious": [1]}\n'
         '{"round": 2, "ids": [0, 1], "coefficients": [0.5, 0.5], "malicious": [0]}\n'
     )
-    heat = payload(group_runs([RunData.read(path)]))["runs"][0]["heat"]
+    heat = payload(group_runs([RunRecord.read(path)]))["runs"][0]["heat"]
     assert heat["attackers"] is None
     assert heat["cells"] == ["50000,m50000", "m50000,50000"]
 
 
 def test_a_large_report_stays_small(make_run, tmp_path):
     """200 rounds × 80 clients, the file of one run under a ninth of 3 MB."""
-    run = RunData.read(make_run("fedavg", rounds=200, clients=80))
+    run = RunRecord.read(make_run("fedavg", rounds=200, clients=80))
     assert write_report([run], tmp_path / "out" / "report.html").stat().st_size < 3e6 / 9
 
 
 def test_too_many_cells_skip_rounds(make_run, monkeypatch):
     monkeypatch.setattr("smartfl.report.payload.MOST_CELLS", 100)
-    packed = payload(group_runs([RunData.read(make_run(rounds=20, clients=20))]))
+    packed = payload(group_runs([RunRecord.read(make_run(rounds=20, clients=20))]))
     assert packed["step"] == 4
     assert packed["runs"][0]["heat"]["rounds"] == [1, 5, 9, 13, 17]
 
 
 def test_methods_that_met_different_scenes_are_not_ranked(make_run):
     a, b = make_run("krum"), make_run("fedavg", attack={"name": "none", "rate": 0.0})
-    assert "side by side" in headline(group_runs(map(RunData.read, (a, b))))
+    assert "side by side" in headline(group_runs(map(RunRecord.read, (a, b))))
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ def test_methods_that_met_different_scenes_are_not_ranked(make_run):
 def test_a_lead_that_would_print_as_nothing_is_none(make_run, other, said):
     """0.6 − 0.5996 is 0.04 points, 0.6 − 0.5994 is 0.06."""
     paths = make_run("krum", rounds=1, accuracies=[other]), make_run("median", rounds=1, accuracies=[0.6])
-    assert headline(group_runs(map(RunData.read, paths))).startswith(f"Median ends at 60.0% accuracy, {said} (mean")
+    assert headline(group_runs(map(RunRecord.read, paths))).startswith(f"Median ends at 60.0% accuracy, {said} (mean")
 
 
 def test_a_method_in_progress_is_not_ranked_with_finished_ones(make_run):
     krum, median = (make_run(r, rounds=2, accuracies=[a, a]) for r, a in (("krum", 0.9), ("median", 0.6)))
     file = krum / "rounds.jsonl"
     file.write_text(file.read_text().splitlines()[0])
-    assert headline(group_runs(map(RunData.read, (krum, median)))).startswith("Median ends at 60.0% accuracy (mean")
-    assert headline(group_runs([RunData.read(krum)])).startswith("Krum stands at 90.0% accuracy (mean")
+    assert headline(group_runs(map(RunRecord.read, (krum, median)))).startswith("Median ends at 60.0% accuracy (mean")
+    assert headline(group_runs([RunRecord.read(krum)])).startswith("Krum stands at 90.0% accuracy (mean")
 
 
 def test_a_heading_replaces_the_title(runs):
@@ -172,7 +172,7 @@ def test_a_heading_replaces_the_title(runs):
 def test_a_fact_lists_a_dataset_once_with_its_concentrations(make_run):
     tables = [{"dataset": d, "clients": 20, "partition": "feddf", "alpha": a} for d, a in
               (("digits", 0.1), ("digits", 1.0), ("mnist", 1.0))]  # fmt: skip
-    runs = [RunData.read(make_run("krum", folder=str(k), rounds=1, data=t)) for k, t in enumerate(tables)]
+    runs = [RunRecord.read(make_run("krum", folder=str(k), rounds=1, data=t)) for k, t in enumerate(tables)]
     assert dict(facts(runs))["Data"] == "digits · feddf α\u00a00.1, 1, mnist · feddf α\u00a01"
 
 
@@ -180,7 +180,7 @@ def test_a_warning_is_listed_once_with_its_runs(make_run):
     paths = [make_run("krum", rounds=1), make_run("median", rounds=1)]
     for path in paths:
         (path / "rounds.jsonl").write_text('{"round": 1, "accuracy": 0.5, "warnings": ["few <samples>"]}\n')
-    page = render_report(map(RunData.read, paths))
+    page = render_report(map(RunRecord.read, paths))
     Structure(page)
     assert page.count("<li>few &lt;samples&gt; (round 1)") == 1
     assert "Krum · seed 0, Median · seed 0</span></li>" in page
@@ -196,7 +196,7 @@ def test_environments_show_what_is_shared_once(make_run):
     a, b = make_run("krum"), make_run("fedavg")
     found = json.loads((b / "environment.json").read_text())
     (b / "environment.json").write_text(json.dumps(found | {"revision": "other"}))
-    page = render_report(map(RunData.read, (a, b)))
+    page = render_report(map(RunRecord.read, (a, b)))
     Structure(page)
     assert page.count("2.13.0+cpu") == 1
     assert page.count("revision = 648c371") == page.count("revision = other") == 1
@@ -206,7 +206,7 @@ def test_a_run_without_a_round_still_reports(make_run):
     path = make_run()
     for name in ("rounds.jsonl", "coefficients.jsonl", "environment.json"):
         (path / name).unlink()
-    page = render_report([RunData.read(path)])
+    page = render_report([RunRecord.read(path)])
     Structure(page)
     assert "No round has been recorded yet." in page
 

@@ -1,12 +1,13 @@
 from pathlib import Path
 
-from smartfl.report.run_data import RoundData, RunData
+from smartfl.records.round import RoundRecord
+from smartfl.records.run import RunRecord
 from smartfl.report.trust import Trust, warnings
 
 
-def run_of(*lines: dict[str, object]) -> RunData:
-    rounds = tuple(RoundData.of({"round": t + 1, **line}) for t, line in enumerate(lines))
-    return RunData(Path("run"), {}, {}, rounds, ())
+def run_of(*lines: dict[str, object]) -> RunRecord:
+    rounds = tuple(RoundRecord.of({"round": t + 1, **line}) for t, line in enumerate(lines))
+    return RunRecord(Path("run"), {}, {}, rounds, ())
 
 
 def judged(accuracy: float, **info: float) -> dict[str, object]:

@@ -10,7 +10,7 @@ import pytest
 from smartfl.errors import UserError
 from smartfl.experiment.presets import read_study, study_names
 from smartfl.experiment.study import Drawing, Selection, Study
-from smartfl.report.run_data import RunData
+from smartfl.records.run import RunRecord
 from smartfl.reproduce.figures import blocks_of, draw_study, figure_of
 from smartfl.reproduce.palette import KNOWN, looks
 from smartfl.reproduce.panels import Panel, mean_malicious_weight
@@ -56,7 +56,7 @@ def test_mean_weight_of_a_poisoned_client(tmp_path, write_run, study):
         {"round": 3, "ids": [1, 4], "coefficients": [0.5, 0.5], "malicious": []},
     ]
     path = write_run(plan(study, Selection(), tmp_path).runs[0].experiment, tmp_path, [0.1] * 3, weights)
-    assert mean_malicious_weight(RunData.read(path)) == [(1, pytest.approx(0.25))]
+    assert mean_malicious_weight(RunRecord.read(path)) == [(1, pytest.approx(0.25))]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_every_kind_as_svg_and_png(tmp_path, write_run, study, drawing, seen):
 def test_weights_cannot_be_drawn_from_records_without_them(tmp_path, write_run, study):
     study = study.model_copy(update={"figure": Drawing(kind="weights")})
     write_run(plan(study, Selection(), tmp_path).runs[0].experiment, tmp_path, [0.1, 0.2])
-    with pytest.raises(UserError, match=r"coefficients\.jsonl, which none of its records has"):
+    with pytest.raises(UserError, match=r"the weights of clients, which none of its records has"):
         draw_study(plan(study, Selection(), tmp_path), tmp_path / "f.png")
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from smartfl.experiment.presets import read_study
 from smartfl.experiment.study import Selection
+from smartfl.records.lines import read_lines
 from smartfl.reproduce.plan import plan
 from smartfl.reproduce.run import run_plan
-from smartfl.runs.directory import read_lines
 from smartfl.runs.execute import execute
 
 ROUNDS = 40

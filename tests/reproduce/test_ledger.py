@@ -5,7 +5,8 @@ from __future__ import annotations
 from smartfl.experiment.build import complete_experiment
 from smartfl.experiment.schema import Experiment
 from smartfl.experiment.study import Selection
-from smartfl.reproduce.ledger import Ledger, run_directories
+from smartfl.records.store import find_runs
+from smartfl.reproduce.ledger import Ledger
 from smartfl.reproduce.plan import in_use, plan
 from smartfl.runs.directory import RunDirectory
 
@@ -33,7 +34,7 @@ def test_a_longer_run_answers_for_its_beginning(tmp_path, write_run):
     found = Ledger([tmp_path]).find(experiment(rounds=3))
     assert found is not None
     assert found.finished
-    assert (found.run.final, found.run.best, len(found.run.weights)) == (0.3, 0.9, 3)
+    assert (found.run.final, found.run.best, len(found.run.cohorts)) == (0.3, 0.9, 3)
     assert found.run.planned_rounds == 3
     longer = Ledger([tmp_path]).find(experiment(rounds=9))
     assert longer is not None
@@ -63,7 +64,7 @@ def test_directories_that_are_no_runs_of_ours_are_passed_over(tmp_path, write_ru
         (tmp_path / name / "experiment.toml").write_text(text)
         (tmp_path / name / "rounds.jsonl").touch()
     (tmp_path / "experiment.toml").write_text("rounds = 2\n")  # a user's own, beside which the runs are
-    assert len(list(run_directories(tmp_path))) == 4
+    assert len(list(find_runs([tmp_path]))) == 4
     assert Ledger([tmp_path, tmp_path / "absent"]).find(experiment()) is not None
 
 

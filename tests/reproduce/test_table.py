@@ -11,7 +11,7 @@ import pytest
 from smartfl.errors import UserError
 from smartfl.experiment.presets import read_study
 from smartfl.experiment.study import Selection, Study
-from smartfl.report.run_data import RunData
+from smartfl.records.run import RunRecord
 from smartfl.reproduce.formats import render
 from smartfl.reproduce.metrics import first_round, score
 from smartfl.reproduce.plan import plan
@@ -99,7 +99,7 @@ def test_the_winner_is_the_best_of_what_is_finished(filled):
 
 def test_first_round_at_the_target(tmp_path, write_run, study):
     experiment = plan(study, Selection(), tmp_path).runs[0].experiment
-    run = RunData.read(write_run(experiment, tmp_path, [0.1, None, 0.35, 0.2, 0.4]))
+    run = RunRecord.read(write_run(experiment, tmp_path, [0.1, None, 0.35, 0.2, 0.4]))
     assert first_round(run, 0.35) == 3
     assert first_round(run, 0.36) == 5
     assert first_round(run, 0.5) is None

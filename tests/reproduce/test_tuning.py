@@ -201,7 +201,7 @@ def test_what_tune_prints_and_exports(type_in, write_run):
         "use it: smartfl reproduce study.toml --tuned 'my tuned.toml'",
     ]
     assert len(err.splitlines()) == 32
-    assert all(line.startswith("exported: store/digits/digits-finetune-") for line in err.splitlines())
+    assert all(line.startswith("exported: digits-finetune-") for line in err.splitlines())
     assert not list(Path("store").rglob("coefficients.jsonl"))
     status, again, err = type_in(*arguments, "--record", "second.toml", "--out", "other")
     assert (status, err) == (0, "")

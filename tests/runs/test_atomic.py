@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from smartfl.records.lines import read_lines
 from smartfl.runs.atomic import append_line, write_bytes, write_text
-from smartfl.runs.directory import read_lines
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path):

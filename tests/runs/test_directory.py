@@ -16,8 +16,8 @@ from filelock import FileLock
 
 from smartfl.errors import UserError
 from smartfl.experiment.files import read_experiment
+from smartfl.records.lines import read_lines
 from smartfl.runs import environment
-from smartfl.runs.directory import read_lines
 from smartfl.runs.execute import default_path, execute
 from smartfl.simulation import Simulation
 

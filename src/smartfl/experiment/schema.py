@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from smartfl.digest import digest
 from smartfl.errors import UserError
 from smartfl.registry import explain
 
@@ -164,8 +163,7 @@ class Experiment(Table):
     @property
     def digest(self) -> str:
         """Ten hex digits that change with any setting that decides a result, and with no other."""
-        decisive = {k: v for k, v in self.tables().items() if k not in ("name", "checkpoint_every")}
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:10]
+        return digest(self.tables())
 
 
 def _explain(error: ValidationError) -> str:

@@ -50,7 +50,7 @@ def training_seconds(workload: Workload, crew: Crew, rounds: int = 2, clients: i
     dataset = random_dataset(workload.shape, clients * samples)
     simulation = Simulation(experiment, executor=crew[0], workers=crew[1], dataset=dataset)
     with closing(iter(simulation)) as records:
-        return min(record.seconds.train for record in islice(records, 1, None))
+        return min(record.seconds.train for record in islice(records, 1, None) if record.seconds is not None)
 
 
 def recommend(found: dict[Crew, float]) -> Crew:

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from smartfl.drawing import check_format, drawing, save
 from smartfl.errors import UserError
+from smartfl.records.curve import Values, curve
+from smartfl.records.result import LAST
+from smartfl.records.run import RunRecord
 from smartfl.report.grouping import Group, group_runs
-from smartfl.report.run_data import LAST, RunData
-from smartfl.report.spread import Spread
 
 COLOURS = ("#0063a8", "#c8500a", "#00795a", "#b0457f", "#6a4fb3", "#a07000", "#2f93cf", "#5b6470", "#7c4a1e", "#0a7f8c")
 MARKERS = "os^DvP"
-FORMATS = (".png", ".svg", ".pdf")
-Values = Callable[[RunData], list[tuple[int, float | None]]]
 
 
-def draw_curves(runs: Iterable[RunData], path: str | Path) -> Path:
+def draw_curves(runs: Iterable[RunRecord], path: str | Path) -> Path:
     """Draw ``runs`` to a PNG, SVG or PDF file: mean over seeds with a band of ± one sample standard deviation.
 
     The right panel, weight given to attackers, is left out where nobody attacks. Needs the extra ``report``.
     """
     target = Path(path)
-    if target.suffix.lower() not in FORMATS:
-        raise UserError(f"figure file '{target.name}' must end in {', '.join(FORMATS)}")
+    check_format(target)
     groups = group_runs(runs)
     if not groups:
         raise UserError("a figure needs at least one run directory")
-    try:
-        from matplotlib import rc_context
+    attacked = any(run.attacked for group in groups for run in group.runs)
+    with drawing(font_size=10):
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
-    except ImportError as error:
-        raise UserError('figures need matplotlib: pip install "smartfl[report]"') from error
-    attacked = any(run.attacked for group in groups for run in group.runs)
-    # Text stays text in SVG, and ids do not change from one drawing to the next.
-    with rc_context({"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "smartfl"}):
+
         figure = Figure(figsize=(10 if attacked else 6, 4.2), layout="constrained")
         axes = figure.subplots(1, 2 if attacked else 1, squeeze=False)[0]
         _panel(axes[0], groups, lambda run: [(r.round, r.accuracy) for r in run.rounds], "Test accuracy (%)")
@@ -49,20 +44,7 @@ def draw_curves(runs: Iterable[RunData], path: str | Path) -> Path:
             panel.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
         handles, labels = _legend(axes)
         figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        stamp = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(target.suffix.lower(), {})
-        figure.savefig(target, dpi=160, facecolor="white", metadata=stamp)
-    return target
-
-
-def curve(runs: Iterable[RunData], values: Values) -> list[tuple[int, Spread]]:
-    """A method's value by round, over the seeds that have that round."""
-    found: dict[int, list[float]] = {}
-    for run in runs:
-        for r, value in values(run):
-            if value is not None:
-                found.setdefault(r, []).append(value)
-    return [(r, spread) for r in sorted(found) if (spread := Spread.of(found[r])) is not None]
+        return save(figure, target, dpi=160)
 
 
 def _running(values: Iterable[tuple[int, float | None]]) -> list[tuple[int, float | None]]:
@@ -71,12 +53,12 @@ def _running(values: Iterable[tuple[int, float | None]]) -> list[tuple[int, floa
     return [(r, statistics.fmean(v for _, v in found[max(0, k - LAST + 1) : k + 1])) for k, (r, _) in enumerate(found)]
 
 
-def _running_mass(run: RunData) -> list[tuple[int, float | None]]:
+def _running_mass(run: RunRecord) -> list[tuple[int, float | None]]:
     return _running((r.round, r.malicious_mass) for r in run.rounds)
 
 
-def _running_uniform(run: RunData) -> list[tuple[int, float | None]]:
-    return _running((w.round, w.uniform_mass) for w in run.weights if run.attackers)
+def _running_uniform(run: RunRecord) -> list[tuple[int, float | None]]:
+    return _running((w.round, w.uniform_mass) for w in run.cohorts if run.attackers)
 
 
 def _panel(axes: Any, groups: Sequence[Group], values: Values, title: str) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from smartfl.report.naming import attack_label, flatten, shown
-from smartfl.report.run_data import RunData
+from smartfl.records.naming import attack_label, flatten, shown
+from smartfl.records.run import RunRecord
 
 IDENTITY = frozenset({"seed", "name", "checkpoint_every"})  # what may differ between the runs of one method
 FROM_THE_START = ("attack.since", 1)  # as in records of before there was that setting
@@ -21,7 +21,7 @@ class Group:
     """The runs of one method, a seed each, under a label that no other group of the report has."""
 
     label: str
-    runs: tuple[RunData, ...]
+    runs: tuple[RunRecord, ...]
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -37,27 +37,27 @@ class Group:
         return frozenset(scene(self.runs[0]).items())
 
 
-def settings(run: RunData) -> dict[str, str]:
+def settings(run: RunRecord) -> dict[str, str]:
     """Every setting of a run but its seed and name, by dotted key."""
     return {
         k: shown(value) for k, value in flatten(run.experiment) if k not in IDENTITY and (k, value) != FROM_THE_START
     }
 
 
-def scene(run: RunData) -> dict[str, str]:
+def scene(run: RunRecord) -> dict[str, str]:
     """What the method meets: every setting that is not its own, the attack and its rate as one."""
     label = attack_label(run.experiment.get("attack", {})) or "none"
     merged = ("attack.name", "attack.rate")
     return {"attack": label} | {k: v for k, v in settings(run).items() if k not in merged and not _own(k)}
 
 
-def group_runs(runs: Iterable[RunData]) -> tuple[Group, ...]:
+def group_runs(runs: Iterable[RunRecord]) -> tuple[Group, ...]:
     """Groups in order of first appearance, seeds ascending.
 
     A seed that appears twice under the same settings opens a second group: averaging a run with its copy would
     understate the spread. Labels are those a study gave, else the method and the settings that tell groups apart.
     """
-    found: dict[tuple[object, int], list[RunData]] = {}
+    found: dict[tuple[object, int], list[RunRecord]] = {}
     copies: Counter[tuple[object, int]] = Counter()
     for run in {(r.path.resolve(), r.called): r for r in runs}.values():
         key = run.called, tuple(sorted(settings(run).items()))
@@ -91,7 +91,7 @@ def telling(tables: Sequence[Mapping[str, str]], first: Sequence[str] = ()) -> l
     return named
 
 
-def _labels(groups: Sequence[tuple[RunData, ...]]) -> list[str]:
+def _labels(groups: Sequence[tuple[RunRecord, ...]]) -> list[str]:
     firsts = [group[0] for group in groups]
     between = telling([scene(run) for run in firsts], FOREMOST)
     tables = [{k: v for k, v in (settings(r) | scene(r)).items() if k in between or _own(k)} for r in firsts]

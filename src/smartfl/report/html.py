@@ -17,10 +17,10 @@ from markupsafe import Markup
 
 from smartfl import __version__
 from smartfl.errors import UserError
+from smartfl.records.naming import flatten, shown
+from smartfl.records.run import RunRecord
 from smartfl.report.grouping import Group, group_runs, settings, varying
-from smartfl.report.naming import flatten, shown
 from smartfl.report.payload import payload
-from smartfl.report.run_data import RunData
 from smartfl.report.story import facts, headline, title
 from smartfl.report.summary import COLUMNS, SummaryRow, SummaryTable
 from smartfl.report.trust import Trust, warnings
@@ -29,7 +29,7 @@ SCRIPTS = ("chart.js", "heatmap.js", "page.js")
 MOST_LINES = 200  # dropped clients or events listed per run; the rest is counted
 
 
-def write_report(runs: Iterable[RunData], out: str | Path, heading: str = "") -> Path:
+def write_report(runs: Iterable[RunRecord], out: str | Path, heading: str = "") -> Path:
     """Write the report on ``runs`` to ``out`` (atomically) and return its path; see ``render_report``."""
     target = Path(out)
     text = render_report(runs, heading)
@@ -45,7 +45,7 @@ def write_report(runs: Iterable[RunData], out: str | Path, heading: str = "") ->
     return target
 
 
-def render_report(runs: Iterable[RunData], heading: str = "") -> str:
+def render_report(runs: Iterable[RunRecord], heading: str = "") -> str:
     """The page as text, under ``heading`` or what the runs' names share.
 
     Names are escaped; a script that is not ours is refused by the page's own policy.
@@ -68,7 +68,7 @@ def render_report(runs: Iterable[RunData], heading: str = "") -> str:
         groups=groups,
         several_seeds=any(len(group.runs) > 1 for group in groups),
         attacked=any(run.attacked for run in everyone),
-        weighed=any(run.weights for run in everyone),
+        weighed=any(run.cohorts for run in everyone),
         trust=trust,
         warnings=warnings(trust),
         notes=[_notes(group, run) for group in groups for run in group.runs],
@@ -92,18 +92,18 @@ def _asset(name: str) -> str:
     return files("smartfl.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def run_label(group: Group, run: RunData) -> str:
+def run_label(group: Group, run: RunRecord) -> str:
     """How a single run is called on the page."""
     return f"{group.label} · seed {run.seed}"
 
 
-def _notes(group: Group, run: RunData) -> dict[str, Any]:
+def _notes(group: Group, run: RunRecord) -> dict[str, Any]:
     """Dropped clients and events of a run, each once with the rounds it happened in."""
     dropped: dict[tuple[int, str], list[int]] = {}
     events: dict[str, list[int]] = {}
     for record in run.rounds:
         for client in record.dropped:
-            dropped.setdefault(client, []).append(record.round)
+            dropped.setdefault((client.id, client.reason), []).append(record.round)
         for event in record.events:
             events.setdefault(event, []).append(record.round)
     lost = [(i, i in run.attackers, reason, ranges(rounds)) for (i, reason), rounds in sorted(dropped.items())]

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from smartfl.records.round import RoundRecord
+from smartfl.records.run import RunRecord
 from smartfl.report.grouping import Group
-from smartfl.report.run_data import RoundWeights, RunData
 
 UNIT = 1e-5  # weights are whole multiples of this: a thousandth of a percent
 MOST_CELLS = 600_000  # client × round cells of all heat maps together; beyond that, rounds are skipped
@@ -23,7 +24,7 @@ METRICS = {
 def payload(groups: Sequence[Group]) -> dict[str, Any]:
     """Everything the page's script needs, ready for JSON (no number in it is NaN or infinite)."""
     runs = [(k, run) for k, group in enumerate(groups) for run in group.runs]
-    cells = sum(len(run.weights) * len(run.clients) for _, run in runs)
+    cells = sum(len(run.cohorts) * len(run.clients) for _, run in runs)
     step = max(1, math.ceil(cells / MOST_CELLS))
     packed = [_run(run, k, step) for k, run in runs]
     keys = [key for key in METRICS if any(key in run["metrics"] for run in packed)]
@@ -37,13 +38,13 @@ def payload(groups: Sequence[Group]) -> dict[str, Any]:
     }
 
 
-def _run(run: RunData, group: int, step: int) -> dict[str, Any]:
-    uniform = {w.round: w.uniform_mass for w in run.weights} if run.attackers else {}
+def _run(run: RunRecord, group: int, step: int) -> dict[str, Any]:
+    uniform = {w.round: w.uniform_mass for w in run.cohorts} if run.attackers else {}
     columns: dict[str, list[float | None]] = {
         "accuracy": [r.accuracy for r in run.rounds],
         "loss": [r.loss for r in run.rounds],
         "proxy_loss": [r.proxy_loss for r in run.rounds],
-        "seconds": [sum(r.seconds.values()) if r.seconds else None for r in run.rounds],
+        "seconds": [None if r.seconds is None else r.seconds.total for r in run.rounds],
         "mass": [r.malicious_mass if run.attacked else None for r in run.rounds],
         "uniform": [uniform.get(r.round) for r in run.rounds],
     }
@@ -62,17 +63,17 @@ def _run(run: RunData, group: int, step: int) -> dict[str, Any]:
     }
 
 
-def _heat(run: RunData, step: int) -> dict[str, Any] | None:
+def _heat(run: RunRecord, step: int) -> dict[str, Any] | None:
     """Rows are clients, columns rounds; a column is one string, a cell per client, commas between.
 
     "" not in the cohort, "d" dropped by screening, "n" in the cohort of a rule without weights, else the weight in
     ``UNIT``; a leading "m" marks an attacker where attackers change from round to round.
     """
-    shown = run.weights[::step]
+    shown = run.cohorts[::step]
     if not shown:
         return None
-    fixed = all(i in w.malicious for w in run.weights for i in run.attackers.intersection(w.ids))
-    dropped = {r.round: {i for i, _ in r.dropped} for r in run.rounds}
+    fixed = all(run.attackers.intersection(w.ids) <= set(w.malicious) for w in run.cohorts)
+    dropped = {r.round: {d.id for d in r.dropped} for r in run.rounds}
     return {
         # Flower's node ids exceed what a JavaScript number holds, hence text.
         "clients": [str(i) for i in run.clients],
@@ -82,14 +83,14 @@ def _heat(run: RunData, step: int) -> dict[str, Any] | None:
     }
 
 
-def _column(weights: RoundWeights, clients: Sequence[int], dropped: set[int], fixed: bool) -> str:
+def _column(weights: RoundRecord, clients: Sequence[int], dropped: set[int], fixed: bool) -> str:
     found = dict.fromkeys(weights.ids, "n")
     if weights.coefficients is not None:
         for i, p in zip(weights.ids, weights.coefficients, strict=True):
             found[i] = "n" if p is None else str(round(p / UNIT))
     found |= dict.fromkeys(dropped, "d")
     if not fixed:
-        found |= {i: "m" + cell for i, cell in found.items() if i in weights.malicious}
+        found |= {i: "m" + found[i] for i in set(weights.malicious).intersection(found)}
     return ",".join(found.get(i, "") for i in clients)
 
 

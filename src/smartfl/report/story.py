@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
+from smartfl.records.naming import attack_label, flatten, shown
+from smartfl.records.run import RunRecord
+from smartfl.records.spread import Spread
 from smartfl.report.grouping import Group
-from smartfl.report.naming import attack_label, flatten, shown
-from smartfl.report.run_data import RunData
-from smartfl.report.spread import Spread
 
 
 def title(names: Sequence[str]) -> str:
@@ -52,7 +52,7 @@ def _ahead(points: float) -> str:
     return "level with" if points < 0.05 else f"{points:.1f} points above"
 
 
-def facts(runs: Sequence[RunData]) -> list[tuple[str, str]]:
+def facts(runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
     """The scene as a few titled values; a fact that differs between runs lists all its values."""
     tables = [dict(flatten(run.experiment)) for run in runs]
     found = [

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from smartfl.records.result import LAST
+from smartfl.records.run import RunRecord
+from smartfl.records.spread import Spread
 from smartfl.report.grouping import Group, group_runs
-from smartfl.report.run_data import LAST, RunData
-from smartfl.report.spread import Spread
 
 ABSENT = "–"
 
@@ -21,7 +22,7 @@ class Column:
 
     key: str
     title: str
-    value: Callable[[RunData], float | None]
+    value: Callable[[RunRecord], float | None]
     higher_is_better: bool
     scale: float
     digits: int
@@ -61,7 +62,7 @@ class SummaryRow:
         return self.group.label
 
     @property
-    def runs(self) -> tuple[RunData, ...]:
+    def runs(self) -> tuple[RunRecord, ...]:
         return self.group.runs
 
     @property
@@ -143,6 +144,6 @@ class SummaryTable:
         return [*others, f"{'all others' if len(methods[usual]) > 1 else methods[usual][0]}: {usual}"]
 
 
-def summary_table(runs: Iterable[RunData]) -> SummaryTable:
+def summary_table(runs: Iterable[RunRecord]) -> SummaryTable:
     """One row a method; runs that differ only in their seed become mean ± sample standard deviation."""
     return SummaryTable(tuple(SummaryRow.of(group) for group in group_runs(runs)))

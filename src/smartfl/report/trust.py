@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from smartfl.report.run_data import LAST, RoundData, RunData
+from smartfl.records.result import LAST
+from smartfl.records.round import RoundRecord
+from smartfl.records.run import RunRecord
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Trust:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, label: str, run: RunData) -> Trust:
+    def of(cls, label: str, run: RunRecord) -> Trust:
         judged = [r for r in run.rounds if "proxy_accuracy_low" in r.info]
         inside = [_inside(r) for r in judged if r.accuracy is not None]
         last = judged[-1] if judged else None
@@ -69,17 +71,17 @@ def warnings(lines: Iterable[Trust]) -> list[tuple[str, list[str]]]:
     return list(found.items())
 
 
-def _inside(r: RoundData) -> bool:
+def _inside(r: RoundRecord) -> bool:
     assert r.accuracy is not None
     return r.info["proxy_accuracy_low"] <= r.accuracy <= r.info["proxy_accuracy_high"]
 
 
-def _interval(r: RoundData) -> str:
+def _interval(r: RoundRecord) -> str:
     low, high = r.info["proxy_accuracy_low"], r.info["proxy_accuracy_high"]
     return f"{r.info['proxy_accuracy']:.1%} ({100 * low:.1f}–{100 * high:.1f})"
 
 
-def _mean(run: RunData, key: str, form: str, last: int = 0) -> str:
+def _mean(run: RunRecord, key: str, form: str, last: int = 0) -> str:
     """The mean over the rounds that have it, or over the ``last`` of them."""
     values = [r.info[key] for r in run.rounds if key in r.info][-last:]
     return form.format(fmean(values)) if values else "–"

@@ -29,12 +29,16 @@ Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE"
 Tuned = Annotated[Path | None, typer.Option(help="file of tuned settings; default the one that ships with smartfl")]
 Out = Annotated[Path, typer.Option(help="where the run directories are")]
 Results = Annotated[
-    Path | None, typer.Option(help="committed records, read beside the run directories; default results/")
+    Path | None,
+    typer.Option(help="records (a directory or a *.jsonl.xz), read beside the run directories; default results/"),
 ]
 Jobs = Annotated[int | None, typer.Option(min=1, help="runs side by side; default one per core")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 Checkpoints = Annotated[
-    bool, typer.Option("--checkpoints", help="export also what it takes to go on from there on another machine")
+    bool,
+    typer.Option(
+        "--checkpoints", help="export also run directories with checkpoints: from them runs go on on another machine"
+    ),
 ]
 Ray = Annotated[bool, typer.Option("--ray", help="run on a Ray cluster (RAY_ADDRESS), or a local one")]
 MetricOption = Annotated[
@@ -55,7 +59,10 @@ def reproduce(
     tuned: Tuned = None,
     out: Out = Path("runs"),
     export: Annotated[
-        Path | None, typer.Option(help="copy finished runs there, small enough for git; what is there is not run again")
+        Path | None,
+        typer.Option(
+            help="add finished runs to DIR/runs.jsonl.xz, small enough for git; what is there is not run again"
+        ),
     ] = None,
     checkpoints: Checkpoints = False,
     jobs: Jobs = None,
@@ -151,7 +158,8 @@ def tune(
     record: Annotated[Path, typer.Option(help="file to add the choice to")] = Path("tuned.toml"),
     out: Out = Path("runs/tune"),
     export: Annotated[
-        Path | None, typer.Option(help="copy finished candidates there, small enough for git; they are not run again")
+        Path | None,
+        typer.Option(help="add finished candidates to DIR/runs.jsonl.xz, small enough for git; they are not run again"),
     ] = None,
     jobs: Jobs = None,
     device: Device = "cpu",
@@ -206,8 +214,9 @@ def _run(
     plan = request.plan()
     if plan.open:
         warm_up()
-    from smartfl.cli import check_device
+    from smartfl.device import check_device
     from smartfl.reproduce.export import export as export_runs
+    from smartfl.reproduce.export import export_checkpoints
     from smartfl.reproduce.run import run_plan
 
     check_device(device)
@@ -217,8 +226,10 @@ def _run(
     finally:
         plan = request.plan()
         if export is not None:
-            for path in export_runs(plan, export, checkpoints):
-                print(f"exported: {path}", file=sys.stderr)
+            added = export_runs(plan, export)
+            copied = export_checkpoints(plan, export) if checkpoints else []
+            for what in (*added, *copied):
+                print(f"exported: {what}", file=sys.stderr)
     if held:
         print(f"{len(held)} runs are left to the process that holds them", file=sys.stderr)
     return plan
@@ -256,9 +267,9 @@ def select(
 
 
 def store_of(results: Path | None) -> Path:
-    """The directory of committed records: one that is named must be there, ``results`` need not."""
-    if results is not None and not results.is_dir():
-        raise UserError(f"--results = '{results}' is not a directory")
+    """Where committed records are: what is named must be there, ``results`` need not."""
+    if results is not None and not results.exists():
+        raise UserError(f"--results = '{results}' does not exist")
     return results or Path("results")
 
 

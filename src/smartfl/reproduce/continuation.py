@@ -8,9 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 from smartfl.errors import InUse
+from smartfl.records.lines import read_lines
 from smartfl.runs.atomic import write_bytes, write_text
 from smartfl.runs.checkpoint import last_round
-from smartfl.runs.directory import RunDirectory, read_lines
+from smartfl.runs.directory import RunDirectory
 from smartfl.runs.grid import Cell
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from smartfl.drawing import check_format, drawing, save
 from smartfl.errors import UserError
-from smartfl.report.figure import FORMATS
 from smartfl.reproduce.palette import OURS, Look, looks
 from smartfl.reproduce.panels import Line, Panel, panels_of
 from smartfl.reproduce.plan import Plan, Planned
@@ -22,23 +22,11 @@ INK, FAINT = "#18212b", "#6b747e"
 
 def draw_study(plan: Plan, path: Path) -> Path:
     """Draw the runs that exist to a PNG, SVG or PDF file: means over seeds, bands of ± one sample std."""
-    if path.suffix.lower() not in FORMATS:
-        raise UserError(f"figure file '{path.name}' must end in {', '.join(FORMATS)}")
+    check_format(path)
     if not any(planned.done for planned in plan.runs):
         raise UserError(f"nothing of {plan.study.name} has been run yet: `smartfl reproduce` runs it")
-    try:
-        from matplotlib import rc_context
-    except ImportError as error:
-        raise UserError('figures need matplotlib: pip install "smartfl[report]"') from error
-    with rc_context({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "smartfl"}):
-        figure = figure_of(plan)
-        stamp = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=150, facecolor="white", metadata=stamp)
-        except OSError as error:
-            raise UserError(f"figure '{path}' cannot be written: {error.strerror or error}") from error
-    return path
+    with drawing(font_size=9):
+        return save(figure_of(plan), path, dpi=150)
 
 
 def figure_of(plan: Plan) -> Any:

@@ -1,27 +1,26 @@
-"""What has been run: run directories and committed records, found by what they computed."""
+"""What has been run: run directories and files of records, found by what they computed."""
 
 from __future__ import annotations
 
-import os
-import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from smartfl.errors import UserError
 from smartfl.experiment.schema import Experiment
-from smartfl.report.run_data import RunData
+from smartfl.records.run import RunRecord
+from smartfl.records.store import RunFolder, find_runs
+from smartfl.records.study_file import StoredRun
 from smartfl.runs.checkpoint import last_round
-from smartfl.runs.directory import is_run
 
 
 @dataclass(frozen=True)
 class Found:
-    """The records of an experiment, cut to its number of rounds."""
+    """The records of an experiment: cut to its number of rounds, and the whole of them."""
 
-    run: RunData
+    run: RunRecord
     wanted: int
+    whole: RunRecord
 
     @property
     def done(self) -> int:
@@ -34,14 +33,19 @@ class Found:
 
 @dataclass(frozen=True)
 class Entry:
-    """A run on disk."""
+    """A run, and its experiment."""
 
-    path: Path
+    source: RunFolder | StoredRun
     experiment: Experiment
 
-    @cached_property
-    def run(self) -> RunData:
-        return RunData.read(self.path)
+    @property
+    def run(self) -> RunRecord:
+        return self.source.run
+
+    @property
+    def folder(self) -> Path | None:
+        """Its directory; None of a run in a file of records."""
+        return self.source.path if isinstance(self.source, RunFolder) else None
 
 
 class Ledger:
@@ -53,10 +57,9 @@ class Ledger:
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self._entries: dict[str, list[Entry]] = {}
-        for path in dict.fromkeys(p.resolve() for root in roots for p in run_directories(root)):
+        for source in find_runs(roots):
             try:
-                tables = tomllib.loads((path / "experiment.toml").read_text(encoding="utf-8"))
-                entry = Entry(path, Experiment.of(tables))
+                entry = Entry(source, Experiment.of(dict(source.settings)))
             except (OSError, ValueError, UserError):
                 continue  # not a run of this version of the package
             self._entries.setdefault(trajectory(entry.experiment), []).append(entry)
@@ -72,34 +75,26 @@ class Ledger:
         Records in ``stores`` are none, even if the stores are below ``root``.
         """
         inside, outside = root.resolve(), [store.resolve() for store in stores]
-        entries = self._entries.get(trajectory(experiment), ())
-        same = [e.path for e in entries if e.experiment.rounds == experiment.rounds and inside in e.path.parents]
+        entries = [e for e in self._entries.get(trajectory(experiment), ()) if e.experiment.rounds == experiment.rounds]
+        same = [e.folder for e in entries if e.folder is not None and inside in e.folder.parents]
         return next((path for path in same if not any(store in path.parents for store in outside)), None)
 
     def beginning(self, experiment: Experiment, past: int = 0) -> Path | None:
         """The directory of the same experiment that can go on from furthest, beyond round ``past``.
 
-        It may have been planned shorter, or longer and broken off, and it may be a committed record that came with its
+        It may have been planned shorter, or longer and broken off, and it may be a record that came with its
         checkpoint.  The last round of a run is evaluated in any case; where this one would not evaluate it, it does not
         count.
         """
         begun = [
-            entry
+            (last_round(entry.folder), len(entry.run.rounds), entry.folder)
             for entry in self._entries.get(trajectory(experiment), ())
-            if len(entry.run.rounds) < experiment.rounds
-            and last_round(entry.path) > past
+            if entry.folder is not None
+            and len(entry.run.rounds) < experiment.rounds
+            and last_round(entry.folder) > past
             and (entry.experiment.rounds % experiment.evaluate_every == 0 or not entry.run.finished)
         ]
-        return max(begun, key=lambda entry: (last_round(entry.path), len(entry.run.rounds))).path if begun else None
-
-
-def run_directories(root: Path) -> Iterator[Path]:
-    """Every run and record under ``root``; nothing below one is looked at."""
-    for folder, inner, names in os.walk(root):
-        inner.sort()
-        if "experiment.toml" in names and is_run(names):
-            inner.clear()
-            yield Path(folder)
+        return max(begun, key=lambda found: found[:2])[2] if begun else None
 
 
 def trajectory(experiment: Experiment) -> str:
@@ -108,16 +103,10 @@ def trajectory(experiment: Experiment) -> str:
 
 
 def _cut(entry: Entry, experiment: Experiment) -> Found | None:
-    wanted = experiment.rounds
+    wanted, run = experiment.rounds, entry.run
     if entry.experiment.rounds != wanted and wanted % experiment.evaluate_every:
         return None  # the last round is evaluated in any case, and in the longer run it is not the last
-    run = entry.run
     if run.planned_rounds == wanted:
-        return Found(run, wanted)
-    cut = replace(
-        run,
-        experiment={**run.experiment, "rounds": wanted},
-        rounds=tuple(r for r in run.rounds if r.round <= wanted),
-        weights=tuple(w for w in run.weights if w.round <= wanted),
-    )
-    return Found(cut, wanted)
+        return Found(run, wanted, run)
+    rounds = tuple(r for r in run.rounds if r.round <= wanted)
+    return Found(replace(run, experiment={**run.experiment, "rounds": wanted}, rounds=rounds), wanted, run)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smartfl.experiment.study import Metric
-from smartfl.report.run_data import LAST, RunData
-from smartfl.report.spread import Spread
+from smartfl.records.result import LAST
+from smartfl.records.run import RunRecord
+from smartfl.records.spread import Spread
 
 TITLES: dict[Metric, str] = {
     "converged": f"test accuracy in %, mean of the last {LAST} evaluated rounds",
@@ -30,7 +31,7 @@ class Score:
     missed: int = 0
 
 
-def share(run: RunData, metric: Metric) -> float | None:
+def share(run: RunRecord, metric: Metric) -> float | None:
     """A run's accuracy, change of accuracy or weight on attackers, as a fraction of 1."""
     return {
         "converged": run.last_ten,
@@ -41,12 +42,12 @@ def share(run: RunData, metric: Metric) -> float | None:
     }[metric]
 
 
-def first_round(run: RunData, target: float) -> int | None:
+def first_round(run: RunRecord, target: float) -> int | None:
     """The first round, counted from 1, whose test accuracy is at least ``target``."""
     return next((r.round for r in run.rounds if r.accuracy is not None and r.accuracy >= target), None)
 
 
-def score(runs: Sequence[RunData], metric: Metric, target: float | None) -> Score | None:
+def score(runs: Sequence[RunRecord], metric: Metric, target: float | None) -> Score | None:
     """Mean and sample standard deviation over seeds: percent, or rounds."""
     if metric == "rounds":
         if target is None or not runs:

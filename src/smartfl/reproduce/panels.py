@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from smartfl.errors import UserError
 from smartfl.experiment.study import Point
-from smartfl.report.figure import Values, curve
-from smartfl.report.run_data import RunData
-from smartfl.report.spread import Spread
+from smartfl.records.curve import Values, curve
+from smartfl.records.run import RunRecord
+from smartfl.records.spread import Spread
 from smartfl.reproduce.metrics import score
 from smartfl.reproduce.plan import Plan, Planned
 
@@ -52,10 +52,10 @@ def panels_of(plan: Plan) -> list[Panel]:
     return kinds[plan.study.figure.kind](plan)
 
 
-def mean_malicious_weight(run: RunData) -> list[tuple[int, float | None]]:
+def mean_malicious_weight(run: RunRecord) -> list[tuple[int, float | None]]:
     """By round, the mean coefficient of the compromised clients of the cohort; rules without coefficients have none."""
     found: list[tuple[int, float | None]] = []
-    for w in run.weights:
+    for w in run.cohorts:
         if w.coefficients is not None and w.malicious:
             theirs = [c or 0.0 for i, c in zip(w.ids, w.coefficients, strict=True) if i in w.malicious]
             if theirs:
@@ -63,19 +63,19 @@ def mean_malicious_weight(run: RunData) -> list[tuple[int, float | None]]:
     return found
 
 
-def _accuracy(run: RunData) -> list[tuple[int, float | None]]:
+def _accuracy(run: RunRecord) -> list[tuple[int, float | None]]:
     return [(r.round, None if r.accuracy is None else 100 * r.accuracy) for r in run.rounds]
 
 
-def _share_of_attackers(run: RunData) -> list[tuple[int, float | None]]:
+def _share_of_attackers(run: RunRecord) -> list[tuple[int, float | None]]:
     return [(r.round, 100 * r.malicious_mass) for r in run.rounds if r.malicious_mass is not None and run.attacked]
 
 
-def _proxy_accuracy(run: RunData) -> list[tuple[int, float | None]]:
+def _proxy_accuracy(run: RunRecord) -> list[tuple[int, float | None]]:
     return [(r.round, 100 * a) for r in run.rounds if (a := r.info.get("proxy_accuracy")) is not None]
 
 
-def _data(runs: Iterable[Planned]) -> list[RunData]:
+def _data(runs: Iterable[Planned]) -> list[RunRecord]:
     return [p.found.run for p in runs if p.found is not None and p.done]
 
 
@@ -129,8 +129,8 @@ def _mass(plan: Plan) -> list[Panel]:
 
 
 def _weights(plan: Plan) -> list[Panel]:
-    if not any(p.found is not None and p.found.run.weights for p in plan.runs):
-        raise UserError(f"{plan.study.name} is drawn from coefficients.jsonl, which none of its records has")
+    if not any(p.found is not None and p.found.run.cohorts for p in plan.runs):
+        raise UserError(f"{plan.study.name} is drawn from the weights of clients, which none of its records has")
     cohorts = {p.trial.column: p.experiment.cohort_size for p in plan.runs}
     name = "Mean weight of a poisoned client"
     return [

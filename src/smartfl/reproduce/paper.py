@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 from smartfl.experiment.schema import Experiment
-from smartfl.report.spread import Spread
+from smartfl.records.spread import Spread
 
 DATASETS = {"cifar10": "CIFAR-10", "fashion-mnist": "FMNIST", "20newsgroups": "20newsgroups"}
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from smartfl.experiment.study import Metric, Point
-from smartfl.report.spread import Spread
+from smartfl.records.spread import Spread
 from smartfl.reproduce.metrics import ACCURACIES, LOWER_IS_BETTER, TITLES, Score, score
 from smartfl.reproduce.paper import paper_result
 from smartfl.reproduce.plan import Plan, Planned

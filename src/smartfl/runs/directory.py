@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Container
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,10 @@ from smartfl.errors import InUse, UserError
 from smartfl.experiment.files import read_experiment, write_experiment
 from smartfl.experiment.schema import Experiment
 from smartfl.flat import FlatSpec
-from smartfl.records import Result, RoundRecord
+from smartfl.records.lines import read_lines
+from smartfl.records.result import Result
+from smartfl.records.round import RoundRecord
+from smartfl.records.store import is_run
 from smartfl.runs.atomic import append_line, write_bytes, write_text
 from smartfl.runs.checkpoint import load_checkpoint, save_checkpoint
 from smartfl.state import State
@@ -139,22 +141,6 @@ class RunDirectory:
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
         (self.path / "experiment.toml").unlink(missing_ok=True)
-
-
-def is_run(names: Container[str]) -> bool:
-    """Whether a directory with files of these names is a run or a record, and not a user's own with an experiment."""
-    return "lock" in names or ("experiment.toml" in names and "rounds.jsonl" in names)
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a JSONL file; a last line that a kill cut short is left out."""
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            break
-    return lines
 
 
 def _difference(found: Experiment, wanted: Experiment) -> str:

@@ -9,7 +9,8 @@ from typing import Literal
 
 from smartfl.experiment.build import resolve_experiment
 from smartfl.experiment.schema import Experiment
-from smartfl.records import Result, RoundRecord
+from smartfl.records.result import Result
+from smartfl.records.round import RoundRecord
 from smartfl.runs.directory import RunDirectory
 from smartfl.runs.environment import environment
 from smartfl.simulation import Simulation

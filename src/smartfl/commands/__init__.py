@@ -1,0 +1,1 @@
+"""Commands that put several packages together."""

@@ -1,0 +1,25 @@
+"""The numbers that stand for a whole run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LAST = 10  # rounds in "mean of the last ten"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: accuracy after the last round, the best, and the mean of the last ten evaluated rounds."""
+
+    final: float
+    best: float
+    last_ten: float
+    rounds: int
+
+    @classmethod
+    def of(cls, accuracies: Sequence[float], rounds: int) -> Result:
+        """Of the accuracies of all evaluated rounds, at least one."""
+        tail = accuracies[-LAST:]
+        return cls(accuracies[-1], max(accuracies), math.fsum(tail) / len(tail), rounds)

@@ -1,0 +1,3 @@
+"""Sample run directories."""
+
+from sample_runs import make_run as make_run
