@@ -64,3 +64,44 @@ def test_a_cycle_is_found():
     assert list(imports_of(tree)) == ["smartfl.cli"]
     with pytest.raises(CycleError):
         TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_names(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """The private names that a module defines, and those that it takes from elsewhere (``x._name``, imports)."""
+    own, used = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            (own if mine else used).add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("smartfl"):
+            used |= {alias.name for alias in node.names}
+    return set(filter(private, own)), set(filter(private, used))
+
+
+def test_private_names_stay_in_their_package():
+    """A private name that is used on something else is defined in the same package, or is none of ours."""
+    own: dict[str, set[str]] = {}
+    used: dict[Path, set[str]] = {}
+    for file in ROOT.rglob("*.py"):
+        defined, used[file] = private_names(ast.parse(file.read_text()))
+        own.setdefault(file.relative_to(ROOT).parts[0], set()).update(defined)
+    ours = set().union(*own.values())
+    found = {
+        file.name: names
+        for file, all_used in used.items()
+        if (names := all_used & ours - own[file.relative_to(ROOT).parts[0]])
+    }
+    assert not found
+
+
+def test_a_private_name_of_another_is_found():
+    tree = ast.parse("from smartfl.data.fetch import _get\nx._seen = 1\nself._own = 2\ndef _f(): torch._fused()")
+    assert private_names(tree) == ({"_own", "_f"}, {"_get", "_seen", "_fused"})

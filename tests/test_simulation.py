@@ -110,9 +110,9 @@ def test_fixed_attackers_stay_and_the_cohort_is_a_draw(tiny):
     assert len(cohorts) > 1
 
 
-@pytest.mark.parametrize(("rate", "clients", "count"), [(0.5, 8, 2), (0.4, 8, 1), (0.29, 200, 29), (0.57, 200, 57)])
+@pytest.mark.parametrize(("rate", "clients", "count"), [(0.5, 8, 2), (0.4, 8, 2), (0.29, 200, 29), (0.57, 200, 57)])
 def test_attackers_drawn_per_round_are_a_fixed_share_of_the_cohort(tiny, rate, clients, count):
-    """⌊AR·m⌋ of m = clients/2; 0.29·100 is 28.999… in floating point, and 29 is meant."""
+    """The number nearest to AR·m of m = clients/2: 1.6 is 2, and 0.29·100, which is 28.999…, 29."""
     attack = {"name": "label_flip", "rate": rate, "who": "per_round"}
     simulation = Simulation(tiny(attack=attack, data={"clients": clients}), executor="serial")
     chosen = [simulation._malicious(simulation._sample_cohort(t), t) for t in (1, 2, 3)]

@@ -68,14 +68,16 @@ def run(
     if executor == "processes":
         warm_up()
     from smartfl.device import check_device
+    from smartfl.experiment.resolved import Resolved
     from smartfl.progress import RunProgress
     from smartfl.runs.execute import default_path, execute
 
     check_device(device)
-    path = out or default_path(chosen, Path("runs"))
-    with interruptible(), RunProgress(chosen, path) as progress:
+    resolved = Resolved.of(chosen)
+    path = out or default_path(resolved, Path("runs"))
+    with interruptible(), RunProgress(resolved.experiment, path) as progress:
         result = execute(
-            chosen,
+            resolved,
             path,
             resume=resume,
             fresh=fresh,
@@ -110,6 +112,7 @@ def compare(
     warm_up()
     from smartfl.device import check_device
     from smartfl.experiment.build import with_rule
+    from smartfl.experiment.resolved import Resolved
     from smartfl.progress import GridProgress
     from smartfl.runs.execute import default_path
     from smartfl.runs.grid import Cell, run_grid
@@ -123,7 +126,8 @@ def compare(
         for name in names
         for k in range(seeds)
     ]
-    cells = [Cell(one, default_path(one, out)) for one in chosen]
+    resolved = [Resolved.of(one) for one in chosen]
+    cells = [Cell(each.experiment, default_path(each, out)) for each in resolved]
     with interruptible(), GridProgress(cells) as progress:
         run_grid(cells, jobs=jobs, fresh=fresh, device=device, watch=progress.watch)
     report.show(report.read([cell.path for cell in cells]), out / f"{base.name}-report.html")

@@ -6,7 +6,6 @@ Simulation(experiment).run()                 the result
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -18,33 +17,26 @@ from torch import Tensor
 
 from smartfl.aggregators.proxy import client_logits
 from smartfl.aggregators.wrapper import innermost
+from smartfl.attackers import count_attackers
 from smartfl.attacks.base import Knowledge
 from smartfl.confidence import proxy_statement, weight_statement
 from smartfl.data.dataset import Dataset
-from smartfl.executors.bench import Job
+from smartfl.executors.bench import Job, bundle_sizes
 from smartfl.executors.board import Board
 from smartfl.executors.cohort import Crew, evaluate_models, new_board, train_cohort
 from smartfl.executors.memory import keep_freed_memory
 from smartfl.executors.processes import Processes, cores
 from smartfl.executors.serial import Serial, single_threaded
-from smartfl.experiment.build import (
-    build_algorithm,
-    build_attack,
-    build_models,
-    build_recipe,
-    build_rule,
-    planned_rows,
-    resolve_experiment,
-)
+from smartfl.experiment.build import build_models, planned_rows
 from smartfl.experiment.federation import build_federation
 from smartfl.experiment.fit import check_fit
+from smartfl.experiment.resolved import Resolved
 from smartfl.experiment.schema import Experiment
 from smartfl.flat import FlatSpec
 from smartfl.records.join import join_groups
 from smartfl.records.result import Result
 from smartfl.records.round import RoundRecord, Seconds
 from smartfl.rng import numpy_stream, torch_stream
-from smartfl.screening import screened
 from smartfl.state import State
 from smartfl.types import Aggregate, Proxy, Server, Updates
 
@@ -58,7 +50,7 @@ class Simulation:
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: Experiment | Resolved,
         *,
         workers: int | None = None,
         executor: Literal["processes", "serial"] = "processes",
@@ -66,18 +58,19 @@ class Simulation:
         dataset: Dataset | None = None,
     ) -> None:
         keep_freed_memory()  # the server's passes over the proxy data ask for the same blocks again and again
-        self.experiment = experiment = resolve_experiment(experiment)
+        resolved = Resolved.of(experiment)
+        self.experiment = experiment = resolved.experiment
         self.executor, self.device = executor, device
         self.server_device = "cpu" if device == "mps" else device  # rules add up in float64, which MPS does not have
         self.workers = workers or cores()
-        self.rules = [build_rule(experiment) for _ in experiment.model]
-        self.attack, self.algorithm = build_attack(experiment), build_algorithm(experiment)
+        self.rules, self.attack = resolved.new_rules(), resolved.new_attack()
+        self.algorithm, self.recipe = resolved.algorithm, resolved.recipe
         self.federation = build_federation(experiment, self.rules[0].needs_proxy, dataset)
         data = self.federation.dataset
         self.models = [m.to(self.server_device).eval() for m in build_models(experiment, data.shape, data.num_classes)]
         check_fit(experiment, data, self.models, self.attack, self.server_device)
         self.specs = [FlatSpec.of(model) for model in self.models]
-        optimizer = build_recipe(experiment).new_optimizer()
+        optimizer = self.recipe.new_optimizer()
         self._state_size = self.algorithm.state_size(self.specs[0].num_parameters, optimizer)
         self.state = self._fresh_state()
         most = 2 * max(experiment.data.proxy.size, 64)
@@ -90,7 +83,8 @@ class Simulation:
         cohort_size = min(self.experiment.cohort_size, len(self.federation.eligible))
         planned = planned_rows(self.experiment)
         board = new_board(self.state, self.specs, self._state_size, cohort_size, len(dataset.test_labels))
-        job = Job.of(self.experiment, dataset, shards, board, self.models, self.device)
+        together = bundle_sizes(self.models, self.recipe, self.algorithm, dataset, self.device)
+        job = Job(self.experiment, dataset, shards, board, self.device, together)
         crew: Crew = Processes(job, self.workers) if self.executor == "processes" else Serial(job)
         with crew:
             for t in range(self.state.round + 1, self.experiment.rounds + 1):
@@ -152,7 +146,7 @@ class Simulation:
         if settings.who == "fixed":
             return self.federation.malicious.intersection(cohort)
         rng = numpy_stream(self.experiment.seed, "attackers", t)
-        count = math.floor(settings.rate * len(cohort) + 1e-9)  # 0.29 · 100 is 28.999…, and 29 is meant
+        count = count_attackers(settings.rate, len(cohort))
         return frozenset(int(i) for i in rng.choice(cohort, count, replace=False))
 
     def _poison(self, g: int, updates: Updates, malicious: frozenset[int], t: int) -> Updates:
@@ -172,7 +166,7 @@ class Simulation:
         return self.attack.poison_updates(updates, mask, knowledge)
 
     def _aggregate(self, updates: list[Updates], t: int) -> list[Aggregate]:
-        """Screen and aggregate each group; groups share one teacher for rules that distil, wrapped or not."""
+        """Aggregate each group (rules screen what they get); groups share one teacher for rules that distil."""
         distils = innermost(self.rules[0]).needs_proxy == "unlabelled"
         teacher = self._teacher(updates) if distils and len(updates) > 1 else None
         results = []
@@ -180,7 +174,7 @@ class Simulation:
             if len(group) == 0:
                 results.append(Aggregate(group.origin, torch.zeros(0), events=(f"no client of model {g} took part",)))
                 continue
-            results.append(screened(rule, group, replace(self._server(g, t), teacher=teacher)))
+            results.append(rule(group, replace(self._server(g, t), teacher=teacher)))
         return results
 
     def _advance(self, t: int, updates: list[Updates], aggregates: list[Aggregate], board: Board) -> None:

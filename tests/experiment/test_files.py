@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from smartfl.errors import UserError
-from smartfl.experiment.build import resolve_experiment
 from smartfl.experiment.files import override, read_experiment, write_experiment
 from smartfl.experiment.presets import preset_names
+from smartfl.experiment.resolved import Resolved
 from smartfl.experiment.schema import Experiment
 
 BASE = {
@@ -157,13 +157,13 @@ def test_files_that_cannot_be_read(tmp_path):
     ],
 )
 def test_a_resolved_experiment_survives_its_file(tiny, tmp_path, change):
-    experiment = resolve_experiment(tiny(**change))
+    experiment = Resolved.of(tiny(**change)).experiment
     path = tmp_path / "experiment.toml"
     path.write_text(write_experiment(experiment))
     again = read_experiment(path)
     assert again == experiment
     assert again.digest == experiment.digest
-    assert resolve_experiment(again).digest == experiment.digest
+    assert Resolved.of(again).experiment.digest == experiment.digest
     tomllib.loads(path.read_text())
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from smartfl.errors import UserError
-from smartfl.experiment.build import build_rule, resolve_experiment, with_rule
+from smartfl.experiment.build import build_rule, with_rule
+from smartfl.experiment.resolved import Resolved
 from smartfl.experiment.schema import Experiment
 from smartfl.simulation import Simulation
 
@@ -132,9 +133,9 @@ def test_mistakes_that_only_names_and_data_show(tiny, change, sentence):
 def test_krum_wants_2f_plus_3_clients(tiny):
     """A cohort of 4 bears f = 0, one of 5 bears f = 1."""
     five = {"data": {"clients": 10}, "aggregator": {"name": "krum", "f": 1}}
-    resolve_experiment(tiny(**five))
+    Resolved.of(tiny(**five))
     with pytest.raises(UserError, match="f = 1 is too large for 4 clients"):
-        resolve_experiment(tiny(aggregator={"name": "krum", "f": 1}))
+        Resolved.of(tiny(aggregator={"name": "krum", "f": 1}))
 
 
 def test_cohort_sizes_of_the_paper():
@@ -164,7 +165,7 @@ def test_one_model_is_a_table_and_many_are_a_list():
     ],
 )
 def test_the_digest_changes_with_every_setting_that_decides_a_result(tiny, change):
-    assert resolve_experiment(tiny(**change)).digest != resolve_experiment(tiny()).digest
+    assert Resolved.of(tiny(**change)).experiment.digest != Resolved.of(tiny()).experiment.digest
 
 
 def test_the_digest_ignores_the_name_and_the_checkpoints(tiny):
@@ -174,17 +175,17 @@ def test_the_digest_ignores_the_name_and_the_checkpoints(tiny):
 def test_the_digest_is_the_same_for_a_default_left_out_or_written_out(tiny):
     written = tiny(aggregator={"name": "smartfl", "server_epochs": 20, "lr": 0.01}, client={"momentum": 0.0})
     left_out = tiny(aggregator={"name": "smartfl"})
-    assert resolve_experiment(written).digest == resolve_experiment(left_out).digest
+    assert Resolved.of(written).experiment.digest == Resolved.of(left_out).experiment.digest
 
 
 def test_resolving_writes_out_every_default_and_is_idempotent(tiny):
     experiment = tiny(
         aggregator={"name": "krum"}, attack=LABEL_FLIP, client={"algorithm": "fedprox"}, data={"clients": 20}
     )
-    once = resolve_experiment(experiment)
+    once = Resolved.of(experiment).experiment
     assert once.tables()["aggregator"] == {"name": "krum", "fraction": 0.4}
     assert once.client.settings == {"mu": 0.01, "decoupled": False}
-    assert resolve_experiment(once) == once
+    assert Resolved.of(once).experiment == once
 
 
 def test_rules_assume_the_attack_rate_unless_told_otherwise(tiny):
@@ -205,7 +206,7 @@ def test_another_rule_leaves_the_old_rules_settings_behind(tiny):
 def test_defaults_of_a_rule_inside_a_rule_are_written_out(tiny):
     """Or a changed default would leave the digest, and old records would count for the new rule."""
     table = {"name": "reestimated", "rule": {"name": "clipping", "rule": {"name": "smartfl", "lr": 0.1}}}
-    found = resolve_experiment(tiny(aggregator=table)).tables()["aggregator"]
+    found = Resolved.of(tiny(aggregator=table)).experiment.tables()["aggregator"]
     inner = found["rule"]["rule"]
     assert (inner["lr"], inner["penalty"], inner["init"]) == (0.1, 0.5, "best")
     assert build_rule(Experiment.of(tiny(aggregator=found).tables())) == build_rule(tiny(aggregator=table))
@@ -215,5 +216,5 @@ def test_what_smartfl_u_uses_is_written_out(tiny):
     """Settings that depend on the variant are not left to be guessed from it."""
     for variant, expected in (("literal", (5e-4, "mixed")), ("calibrated", (1e-2, "reestimate"))):
         table = {"name": "smartfl_unlabelled", "variant": variant}
-        found = resolve_experiment(tiny(aggregator=table)).tables()["aggregator"]
+        found = Resolved.of(tiny(aggregator=table)).experiment.tables()["aggregator"]
         assert (found["lr"], found["batchnorm"]) == expected

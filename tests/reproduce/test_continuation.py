@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from smartfl.experiment.build import complete_experiment
+from smartfl.experiment.resolved import Resolved
 from smartfl.experiment.schema import Experiment
 from smartfl.reproduce.continuation import begin_where
 from smartfl.runs.directory import RunDirectory
@@ -14,7 +14,7 @@ from smartfl.runs.grid import Cell
 @pytest.fixture
 def places(tmp_path, write_run):
     """A record of two rounds with its checkpoint, and a cell of four that has not begun."""
-    experiment = complete_experiment(Experiment.of({"rounds": 4, "aggregator": {"name": "fedavg"}}))
+    experiment = Resolved.complete(Experiment.of({"rounds": 4, "aggregator": {"name": "fedavg"}}))
     source = write_run(experiment.model_copy(update={"rounds": 2}), tmp_path / "store", [0.1, 0.2])
     (source / "checkpoints").mkdir()
     for ending in ("json", "safetensors"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smartfl.experiment.build import complete_experiment
+from smartfl.experiment.resolved import Resolved
 from smartfl.experiment.schema import Experiment
 from smartfl.experiment.study import Selection
 from smartfl.records.store import find_runs
@@ -12,7 +12,7 @@ from smartfl.runs.directory import RunDirectory
 
 
 def experiment(**changes) -> Experiment:
-    return complete_experiment(Experiment.of({"rounds": 4, "aggregator": {"name": "fedavg"}, **changes}))
+    return Resolved.complete(Experiment.of({"rounds": 4, "aggregator": {"name": "fedavg"}, **changes}))
 
 
 def test_a_run_is_found_by_its_settings_and_not_by_its_name(tmp_path, write_run):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from smartfl.experiment.build import complete_experiment
 from smartfl.experiment.presets import preset_names, read_study, study_names
+from smartfl.experiment.resolved import Resolved
 from smartfl.reproduce.ledger import trajectory
 from smartfl.reproduce.paper import paper_result, paper_results
 
@@ -150,7 +150,7 @@ def test_uniform_is_everywhere_and_literal_stands_beside_calibrated(name):
 @pytest.mark.parametrize("name", study_names())
 def test_every_run_of_a_study_is_a_valid_experiment_of_its_own(name):
     trials = [t for t in trials_of(name) if t.seed == 0]
-    assert len({complete_experiment(t.experiment).digest for t in trials}) == len(trials)
+    assert len({Resolved.complete(t.experiment).digest for t in trials}) == len(trials)
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4"])
@@ -183,7 +183,7 @@ def test_headline_numbers():
 def test_equal_cells_of_several_studies_are_one_run():
     """Table 3 continues Table 1, Figure 1 passes through it: the same digest but for the rounds."""
     keys = {
-        name: {trajectory(complete_experiment(t.experiment)) for t in trials_of(name) if t.seed == 0}
+        name: {trajectory(Resolved.complete(t.experiment)) for t in trials_of(name) if t.seed == 0}
         for name in ("table1", "table3", "figure1", "figure4", "figureA2")
     }
     assert len(keys["table1"] & keys["table3"]) == 3 * 12  # three alphas, nine methods and three of ours

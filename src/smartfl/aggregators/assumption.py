@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from smartfl.attackers import count_attackers
 from smartfl.errors import UserError
 
 
@@ -15,5 +16,5 @@ def check_assumption(setting: str, given: int | None, fraction: float | None) ->
 
 def assumed(given: int | None, fraction: float | None, n: int, most: int) -> int:
     """How many bad rows of ``n`` a rule with these settings holds against: what it assumes, at most ``most``."""
-    count = round((fraction or 0.0) * n) if given is None else given
+    count = count_attackers(fraction or 0.0, n) if given is None else given
     return min(count, max(most, 0))

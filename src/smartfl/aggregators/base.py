@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from smartfl.attackers import count_attackers
 from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
 from smartfl.products import arithmetic
@@ -107,7 +108,7 @@ def byzantine_count(
                 raise UserError(f"{setting} = {given} is too large for {n} clients: at most {max(most, 0)}")
             return max(most, 0), (f"{setting} = {given} capped to {max(most, 0)}: {n} clients were left",)
         return count, ()
-    count = max(0, round((fraction or 0.0) * updates.senders) - refused)
+    count = max(0, count_attackers(fraction or 0.0, updates.senders) - refused)
     if count > most:
         return max(most, 0), (f"{setting} = {count} capped to {max(most, 0)} for {n} clients",)
     return count, ()

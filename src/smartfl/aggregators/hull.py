@@ -59,8 +59,12 @@ class Hull:
         face.__dict__.pop("_class_vertices", None)
         face.matrix = to_moments(updates.matrix, self.spec) if self.moments else updates.matrix
         face.vertices = None if self.vertices is None else self.vertices[clients]
-        face._seen, face._scale = {}, None
+        face.forget()
         return face
+
+    def forget(self) -> None:
+        """Compute what was asked for anew when it is asked for again."""
+        self._seen, self._scale = {}, None
 
     def mix(self, p: Tensor) -> Tensor:
         """(d,) the model w(p)."""

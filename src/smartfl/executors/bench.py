@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from smartfl.clients.base import ClientAlgorithm
 from smartfl.clients.bundle import Member
 from smartfl.clients.choice import bundle_size, bundle_trainer
-from smartfl.clients.training import LocalTrainer
+from smartfl.clients.training import LocalTrainer, Recipe
 from smartfl.data.dataset import Dataset, Inputs
 from smartfl.data.federation import Shards
 from smartfl.executors.board import CHUNK, Board
@@ -35,26 +36,18 @@ class Job:
     device: str
     together: tuple[int, ...]
 
-    @classmethod
-    def of(
-        cls,
-        experiment: Experiment,
-        dataset: Dataset,
-        shards: Shards,
-        board: Board,
-        models: Sequence[nn.Module],
-        device: str = "cpu",
-    ) -> Job:
-        """The job of training ``models``, an architecture each."""
-        recipe, algorithm = build_recipe(experiment), build_algorithm(experiment)
-        together = tuple(bundle_size(model, recipe, algorithm, dataset.train, device) for model in models)
-        return cls(experiment, dataset, shards, board, device, together)
-
     def share_memory_(self) -> Job:
         self.dataset.share_memory_()
         self.shards.share_memory_()
         self.board.share_memory_()
         return self
+
+
+def bundle_sizes(
+    models: Sequence[nn.Module], recipe: Recipe, algorithm: ClientAlgorithm, dataset: Dataset, device: str
+) -> tuple[int, ...]:
+    """How many clients of each of ``models``, an architecture each, are trained together."""
+    return tuple(bundle_size(model, recipe, algorithm, dataset.train, device) for model in models)
 
 
 class TrainTask(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from smartfl.attackers import count_attackers
 from smartfl.data.dataset import Dataset
 from smartfl.data.federation import Federation, Shards
 from smartfl.data.partition import partition
@@ -45,7 +46,7 @@ def build_federation(experiment: Experiment, needs_proxy: NeedsProxy, dataset: D
     settings = {"alpha": data.alpha, "shards_per_client": data.shards_per_client}
     rng = numpy_stream(seed, "partition")
     parts = partition(data.partition, labels[rest], data.clients, rng, dataset.num_classes, settings)
-    count = round(experiment.attack.rate * data.clients)
+    count = count_attackers(experiment.attack.rate, data.clients)
     drawn = numpy_stream(seed, "attackers").choice(data.clients, count, replace=False)
     malicious = frozenset(int(i) for i in drawn)
     return Federation(dataset, Shards.of([rest[part] for part in parts]), proxy, malicious)

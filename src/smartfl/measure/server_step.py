@@ -15,7 +15,7 @@ from torch import Tensor
 from smartfl.aggregators.agreement import agreeing, agreement
 from smartfl.aggregators.calibration import best_scale, class_balance
 from smartfl.aggregators.hull import Hull
-from smartfl.aggregators.mistrust import HEARINGS
+from smartfl.aggregators.mistrust import HEARINGS, Mistrust
 from smartfl.aggregators.proxy import minibatches
 from smartfl.aggregators.restraint import restrained
 from smartfl.aggregators.simplex_descent import SteadyAdam
@@ -57,9 +57,10 @@ class ServerStep:
 
     def settled(self) -> SmartFL:
         """SmartFL in later rounds: every client has been heard as often as it is."""
-        rule, nothing = SmartFL(), torch.zeros(len(self.updates), dtype=torch.float64)
+        rule, past, nothing = SmartFL(), Mistrust(), torch.zeros(len(self.updates), dtype=torch.float64)
         for _ in range(HEARINGS):
-            rule._past.learn(self.updates.ids, nothing, nothing)
+            past.learn(self.updates.ids, nothing, nothing)
+        rule.load_state_dict(past.state_dict())
         return rule
 
     def aggregate(self, rule: SmartFL) -> None:
@@ -105,18 +106,18 @@ class ServerStep:
             return F.cross_entropy(logits, self.labels[index])
 
         def begin() -> None:
-            hull._seen.clear()  # logits are kept
+            hull.forget()  # logits are kept
             cosines = agreement(hull, self.updates, loss)
             SmartFL().choose_start(hull, self.updates, self.proxy, agreeing(cosines))
 
         def draw_back() -> None:
-            hull._seen.clear()
+            hull.forget()
             equal = torch.full_like(p, 1 / len(p))
             corner = hull.by_layer(F.one_hot(torch.tensor(0), len(p)).to(p))
             restrained(corner, equal, lambda q: float(loss(hull.logits(q), everything)), math.inf, len(everything), 0.5)
 
         def spread() -> None:
-            hull._scale = None  # it is computed once
+            hull.forget()  # it is computed once
             hull.logit_scale()
 
         return {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from smartfl.experiment.build import complete_experiment
+from smartfl.experiment.resolved import Resolved
 from smartfl.experiment.schema import Experiment
 from smartfl.experiment.study import Point, Selection, Study, Trial
 from smartfl.reproduce.ledger import Found, Ledger
@@ -88,7 +88,7 @@ def plan(study: Study, selection: Selection, out: Path, stores: Sequence[Path] =
     for trial in study.trials(selection):
         key = trial.method, trial.column
         if key not in completed:
-            completed[key] = complete_experiment(trial.experiment)
+            completed[key] = Resolved.complete(trial.experiment)
         experiment = completed[key].model_copy(update={"seed": trial.experiment.seed})
         home = ledger.home(experiment, out, stores)
         beginning = ledger.beginning(experiment, past=0 if home is None else last_round(home))

@@ -15,7 +15,7 @@ import tomli_w
 from pydantic import Field, ValidationError
 
 from smartfl.errors import UserError
-from smartfl.experiment.build import complete_experiment
+from smartfl.experiment.resolved import Resolved
 from smartfl.experiment.schema import Experiment, Table
 from smartfl.experiment.study import Exclusion, Method, Selection, Study, check, flat, merged
 from smartfl.registry import explain
@@ -79,7 +79,7 @@ class Choice(Table):
 
 def cell_of(experiment: Experiment, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting, written out, that makes the cell of an experiment, without those that were ``chosen``."""
-    tables = complete_experiment(experiment).tables()
+    tables = Resolved.complete(experiment).tables()
     without = dict(flat(chosen))
     return {k: v for k, v in flat({name: tables[name] for name in CELL}) if k not in without}
 

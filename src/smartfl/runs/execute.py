@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
-from smartfl.experiment.build import resolve_experiment
+from smartfl.experiment.resolved import Resolved
 from smartfl.experiment.schema import Experiment
 from smartfl.records.result import Result
 from smartfl.records.round import RoundRecord
@@ -16,14 +16,14 @@ from smartfl.runs.environment import environment
 from smartfl.simulation import Simulation
 
 
-def default_path(experiment: Experiment, root: Path) -> Path:
+def default_path(experiment: Experiment | Resolved, root: Path) -> Path:
     """``<root>/<name>-<digest>`` of the resolved experiment."""
-    resolved = resolve_experiment(experiment)
+    resolved = Resolved.of(experiment).experiment
     return root / f"{resolved.name}-{resolved.digest}"
 
 
 def execute(
-    experiment: Experiment,
+    experiment: Experiment | Resolved,
     path: Path,
     *,
     resume: bool = False,
@@ -37,10 +37,10 @@ def execute(
 
     A run that was finished before is not run again.  After an exception or Ctrl-C ``resume`` takes it up.
     """
-    resolved = resolve_experiment(experiment)
+    resolved = Resolved.of(experiment)
     # Everything that can be the user's mistake is found before the directory exists.
     simulation = Simulation(resolved, workers=workers, executor=executor, device=device)
-    run = RunDirectory.open(path, resolved, resume, fresh)
+    run = RunDirectory.open(path, resolved.experiment, resume, fresh)
     with closing(run):
         if run.finished:
             return run.result()
