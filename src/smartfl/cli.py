@@ -36,6 +36,10 @@ app.add_typer(records_commands, name="records")
 FileArgument = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="the experiment")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda or mps")]
+CallbackOption = Annotated[
+    list[str] | None,
+    typer.Option("--callback", metavar="NAME,KEY=VALUE,…", help="tensorboard, mlflow, early_stopping or module:Class"),
+]
 
 
 @app.callback()
@@ -55,6 +59,7 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="throw away the run in the directory")] = False,
     executor: Annotated[str, typer.Option(help="processes or serial")] = "processes",
     device: DeviceOption = "cpu",
+    callback: CallbackOption = None,
 ) -> None:
     """Run an experiment; prints the run directory last."""
     from smartfl.executors.processes import warm_up
@@ -69,13 +74,14 @@ def run(
         warm_up()
     from smartfl.device import check_device
     from smartfl.experiment.resolved import Resolved
-    from smartfl.progress import RunProgress
     from smartfl.runs.execute import default_path, execute
+    from smartfl.tracking.choice import read_callbacks
+    from smartfl.tracking.progress import RoundProgress
 
     check_device(device)
-    resolved = Resolved.of(chosen)
+    resolved, others = Resolved.of(chosen), read_callbacks(callback or [])
     path = out or default_path(resolved, Path("runs"))
-    with interruptible(), RunProgress(resolved.experiment, path) as progress:
+    with interruptible(), RoundProgress({path: resolved.experiment}) as progress:
         result = execute(
             resolved,
             path,
@@ -84,7 +90,7 @@ def run(
             workers=workers,
             executor=executor,  # type: ignore[arg-type]
             device=device,
-            watch=progress.watch,
+            callbacks=[progress, *others],
         )
     console = Console(soft_wrap=True, highlight=False)
     console.print(
@@ -103,6 +109,7 @@ def compare(
     jobs: Annotated[int | None, typer.Option(min=1, help="runs side by side; default one per core")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="run again what is finished")] = False,
     device: DeviceOption = "cpu",
+    callback: CallbackOption = None,
 ) -> None:
     """Run the same experiment under several rules; skips what is done, prints a table and the report's path."""
     from smartfl.executors.processes import warm_up
@@ -113,9 +120,10 @@ def compare(
     from smartfl.device import check_device
     from smartfl.experiment.build import with_rule
     from smartfl.experiment.resolved import Resolved
-    from smartfl.progress import GridProgress
     from smartfl.runs.execute import default_path
     from smartfl.runs.grid import Cell, run_grid
+    from smartfl.tracking.choice import read_callbacks
+    from smartfl.tracking.progress import RoundProgress
 
     check_device(device)
     names = list(dict.fromkeys(name.strip() for name in aggregators.split(",") if name.strip()))
@@ -128,8 +136,9 @@ def compare(
     ]
     resolved = [Resolved.of(one) for one in chosen]
     cells = [Cell(each.experiment, default_path(each, out)) for each in resolved]
-    with interruptible(), GridProgress(cells) as progress:
-        run_grid(cells, jobs=jobs, fresh=fresh, device=device, watch=progress.watch)
+    others = read_callbacks(callback or [])
+    with interruptible(), RoundProgress({cell.path: cell.experiment for cell in cells}) as progress:
+        run_grid(cells, jobs=jobs, fresh=fresh, device=device, callbacks=[progress, *others])
     report.show(report.read([cell.path for cell in cells]), out / f"{base.name}-report.html")
 
 
@@ -146,7 +155,7 @@ for command in (
 
 @app.command("list")
 def list_(kind: Annotated[str, typer.Argument(metavar="KIND")]) -> None:
-    """List the names of a KIND: aggregators, attacks, clients, datasets, models, partitions or presets."""
+    """List the names of a KIND: aggregators, attacks, callbacks, clients, datasets, models, partitions or presets."""
     from smartfl.registry import KINDS, names
 
     if kind == "presets":

@@ -21,7 +21,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from smartfl.errors import UserError
 
-Kind = Literal["aggregators", "attacks", "clients", "datasets", "models", "partitions"]
+Kind = Literal["aggregators", "attacks", "clients", "datasets", "models", "partitions", "callbacks"]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
 
 

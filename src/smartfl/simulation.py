@@ -7,7 +7,7 @@ Simulation(experiment).run()                 the result
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Literal
@@ -38,6 +38,7 @@ from smartfl.records.result import Result
 from smartfl.records.round import RoundRecord, Seconds
 from smartfl.rng import numpy_stream, torch_stream
 from smartfl.state import State
+from smartfl.tracking.callback import Callback, Callbacks, Run, follow
 from smartfl.types import Aggregate, Proxy, Server, Updates
 
 
@@ -56,11 +57,13 @@ class Simulation:
         executor: Literal["processes", "serial"] = "processes",
         device: str = "cpu",
         dataset: Dataset | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         keep_freed_memory()  # the server's passes over the proxy data ask for the same blocks again and again
         resolved = Resolved.of(experiment)
         self.experiment = experiment = resolved.experiment
         self.executor, self.device = executor, device
+        self.callback = Callbacks(callbacks)
         self.server_device = "cpu" if device == "mps" else device  # rules add up in float64, which MPS does not have
         self.workers = workers or cores()
         self.rules, self.attack = resolved.new_rules(), resolved.new_attack()
@@ -78,7 +81,20 @@ class Simulation:
         self._loot = None if self.attack is None else self.federation.samples_of(self.federation.malicious, most, rng)
 
     def __iter__(self) -> Generator[RoundRecord]:
-        """Run the rounds that are left; after each, ``self.state`` is what a checkpoint must hold."""
+        """Run the rounds that are left, and tell the callbacks; ``self.state`` is then what a checkpoint must hold."""
+        run, accuracies, result = Run(self.experiment, done=self.state.round), [], None
+        self.callback.on_start(run)
+        try:
+            with closing(self.rounds()) as records:
+                for record in follow(records, run, self.callback):
+                    accuracies += [] if record.accuracy is None else [record.accuracy]
+                    yield record
+            result = Result.of(accuracies, self.state.round) if accuracies else None
+        finally:
+            self.callback.on_end(run, result)
+
+    def rounds(self) -> Generator[RoundRecord]:
+        """The rounds that are left, without callbacks."""
         dataset, shards = self.federation.dataset, self.federation.shards
         cohort_size = min(self.experiment.cohort_size, len(self.federation.eligible))
         planned = planned_rows(self.experiment)
@@ -125,7 +141,7 @@ class Simulation:
         """Run to the end."""
         with closing(iter(self)) as records:
             accuracies = [record.accuracy for record in records if record.accuracy is not None]
-        return Result.of(accuracies, self.experiment.rounds)
+        return Result.of(accuracies, self.state.round)
 
     # -- the steps of a round, in order ---------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from smartfl.reproduce.plan import plan
 from smartfl.reproduce.run import _free
 from smartfl.runs.directory import RunDirectory
 from smartfl.runs.execute import execute
+from smartfl.tracking.callback import Callback
 
 FEW = ("--only", "fedavg,krum", "--where", "attack.rate=0.25", "--seeds", "1")
 
@@ -129,7 +130,7 @@ def test_a_record_that_is_ahead_is_gone_on_from_where_a_run_has_begun(done):
     selection = Selection(only=("fedavg",), where={"attack.rate": ("0.25",)}, seeds=1, rounds=4)
     (cell,) = plan(read_study("study.toml"), selection, Path("stale")).open
     with pytest.raises(KeyboardInterrupt):
-        execute(cell.experiment, cell.path, executor="serial", watch=_interrupt)
+        execute(cell.experiment, cell.path, executor="serial", callbacks=[Interrupting()])
     assert len(read_lines(cell.path / "rounds.jsonl")) == 1
     first = (cell.path / "rounds.jsonl").read_text()
     status, _, err = done(*some, "--rounds", "4", "--export", "store", "--out", "stale")
@@ -139,8 +140,9 @@ def test_a_record_that_is_ahead_is_gone_on_from_where_a_run_has_begun(done):
     assert not lines.startswith(first)  # the record's first round, with its own seconds, has taken its place
 
 
-def _interrupt(record):
-    raise KeyboardInterrupt
+class Interrupting(Callback):
+    def on_round(self, run, record):
+        raise KeyboardInterrupt
 
 
 def test_the_record_of_a_begun_run_is_not_taken_for_a_finished_one(type_in, monkeypatch):
@@ -149,7 +151,7 @@ def test_the_record_of_a_begun_run_is_not_taken_for_a_finished_one(type_in, monk
     selection = Selection(only=("fedavg",), where={"attack.rate": ("0.25",)}, seeds=1)
     (cell,) = plan(read_study("study.toml"), selection, Path("runs")).open
     with pytest.raises(KeyboardInterrupt):
-        execute(cell.experiment, cell.path, executor="serial", watch=_interrupt)
+        execute(cell.experiment, cell.path, executor="serial", callbacks=[Interrupting()])
     with monkeypatch.context() as patch:
         patch.setattr("smartfl.reproduce.run.run_grid", lambda *_, **__: None)
         assert type_in(*some, "--export", "store", "--checkpoints")[0] == 0

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from smartfl.experiment.study import Selection, Study
+from smartfl.records.round import RoundRecord
 from smartfl.reproduce.plan import plan
 from smartfl.reproduce.progress import StudyProgress, duration
 from smartfl.runs.grid import Cell
+from smartfl.tracking.callback import Run
+
+
+def hear(progress, cell, t, accuracy):
+    progress.on_round(Run(cell.experiment, cell.path), RoundRecord(t, accuracy, None, None, None, None))
 
 
 @pytest.fixture
@@ -28,19 +34,19 @@ def test_time_left(tmp_path, two_kinds, capsys):
     runs = plan(two_kinds, Selection(), tmp_path)
     first, second = (Cell(p.experiment, p.path) for p in runs.runs)
     progress = StudyProgress(runs, 2, clock=lambda: now)
-    progress.watch(first, 1, 0.1)
+    hear(progress, first, 1, 0.1)
     assert progress.left is None
     now = 2.0
-    progress.watch(first, 2, 0.1)
+    hear(progress, first, 2, 0.1)
     now = 4.0
-    progress.watch(first, 3, None)
+    hear(progress, first, 3, None)
     assert progress.left == pytest.approx(17)
-    progress.watch(second, 1, 0.1)
+    hear(progress, second, 1, 0.1)
     now = 10.0
-    progress.watch(second, 2, 0.1)
+    hear(progress, second, 2, 0.1)
     assert progress.left == pytest.approx(31)
     for t in range(4, 11):
-        progress.watch(first, t, 0.75)
+        hear(progress, first, t, 0.75)
     assert capsys.readouterr().err.startswith(f"1/2 runs: {first.path.name} 0.750, left ")
 
 
@@ -58,9 +64,9 @@ def test_what_was_done_before_costs_nothing(tmp_path, write_run, two_kinds):
     runs = plan(two_kinds, Selection(), tmp_path)
     progress = StudyProgress(runs, 1, clock=lambda: now)
     cell = Cell(runs.runs[1].experiment, runs.runs[1].path)
-    progress.watch(cell, 1, None)
+    hear(progress, cell, 1, None)
     now = 3.0
-    progress.watch(cell, 2, None)
+    hear(progress, cell, 2, None)
     assert progress.left == pytest.approx(30)
 
 
@@ -78,17 +84,6 @@ def test_a_record_from_which_no_run_goes_on_saves_no_rounds(tmp_path, write_run,
         assert capsys.readouterr().err == "tiny: 2 runs, 8 of 20 rounds done\n"
 
 
-def test_where_only_ends_are_heard_of(tmp_path, two_kinds):
-    """On Ray. The first run of two, ten rounds each, ends after 40 s: the other takes as long."""
-    now = 0.0
-    runs = plan(two_kinds, Selection(), tmp_path)
-    first, _ = (Cell(p.experiment, p.path) for p in runs.runs)
-    progress = StudyProgress(runs, 8, clock=lambda: now)
-    now = 40.0
-    progress.watch(first, 10, 0.5)
-    assert progress.left == pytest.approx(40)
-
-
 def test_off_a_terminal_there_is_a_line_at_the_start_and_every_five_minutes(tmp_path, two_kinds, capsys):
     now = 0.0
     runs = plan(two_kinds, Selection(), tmp_path)
@@ -96,7 +91,7 @@ def test_off_a_terminal_there_is_a_line_at_the_start_and_every_five_minutes(tmp_
     with StudyProgress(runs, 1, clock=lambda: now) as progress:
         assert capsys.readouterr().err == "tiny: 2 runs, 0 of 20 rounds done\n"
         for t, now in ((1, 200.0), (2, 299.0), (3, 301.0), (4, 400.0)):  # noqa: B007 (the clock reads it)
-            progress.watch(cell, t, None)
+            hear(progress, cell, t, None)
     assert capsys.readouterr().err.startswith(f"0/2 runs: {cell.path.name} at round 3, left ")
 
 

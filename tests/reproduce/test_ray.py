@@ -12,6 +12,7 @@ from smartfl.experiment.study import Selection
 from smartfl.reproduce.plan import plan
 from smartfl.reproduce.ray_grid import _bring_home, _run, run_on_ray
 from smartfl.runs.execute import execute
+from smartfl.tracking.callback import Callback
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 
@@ -22,8 +23,19 @@ def test_a_grid_on_ray_is_the_grid_here(tmp_path, study, monkeypatch):
     selection = Selection(only=("fedavg",), seeds=1)
     cells = plan(study, selection, tmp_path / "ray").open
     heard = []
-    run_on_ray(cells, watch=lambda cell, round, accuracy: heard.append((cell.path, round)))
-    assert sorted(heard) == sorted((cell.path, 2) for cell in cells)
+
+    class Hearing(Callback):
+        def on_start(self, run):
+            heard.append((run.path, 0))
+
+        def on_round(self, run, record):
+            heard.append((run.path, record.round))
+
+        def on_end(self, run, result):
+            heard.append((run.path, result.rounds + 1))
+
+    run_on_ray(cells, callbacks=[Hearing()])
+    assert sorted(heard) == sorted((cell.path, t) for cell in cells for t in (0, 1, 2, 3))
     assert plan(study, selection, tmp_path / "ray").open == []
     for cell in cells:
         execute(cell.experiment, tmp_path / "here" / cell.path.name, executor="serial")
@@ -57,3 +69,16 @@ def test_a_mistake_in_a_task_comes_back_as_one(tmp_path, tiny):
     kind, said = _run(wrong, str(tmp_path / "run"), "cpu")
     assert kind == "user"
     assert "data.clients" in said
+
+
+@pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'smartfl[ray]'")
+def test_a_callback_here_ends_a_run_there(tmp_path, study):
+    """After the first of two rounds, with the accuracy of that."""
+
+    class Stopping(Callback):
+        def on_round(self, run, record):
+            return True
+
+    cells = plan(study, Selection(only=("fedavg",), seeds=1), tmp_path).open[:1]
+    run_on_ray(cells, callbacks=[Stopping()])
+    assert '"rounds": 1' in (cells[0].path / "result.json").read_text()

@@ -20,6 +20,7 @@ from smartfl.records.lines import read_lines
 from smartfl.runs import environment
 from smartfl.runs.execute import default_path, execute
 from smartfl.simulation import Simulation
+from smartfl.tracking.callback import Callback
 
 
 class Cut(Exception):
@@ -27,11 +28,12 @@ class Cut(Exception):
 
 
 def run(experiment, path, *, stop=None, **options):
-    def watch(record):
-        if record.round == stop:
-            raise Cut
+    class Cutting(Callback):
+        def on_round(self, run, record):
+            if record.round == stop:
+                raise Cut
 
-    return execute(experiment, path, executor="serial", watch=watch, **options)
+    return execute(experiment, path, executor="serial", callbacks=[Cutting()], **options)
 
 
 def outcome(path):

@@ -40,6 +40,10 @@ Checkpoints = Annotated[
         "--checkpoints", help="export also run directories with checkpoints: from them runs go on on another machine"
     ),
 ]
+CallbackOption = Annotated[
+    list[str] | None,
+    typer.Option("--callback", metavar="NAME,KEY=VALUE,…", help="tensorboard, mlflow, early_stopping or module:Class"),
+]
 Ray = Annotated[bool, typer.Option("--ray", help="run on a Ray cluster (RAY_ADDRESS), or a local one")]
 MetricOption = Annotated[
     str | None, typer.Option(help="converged, maximum, final, trend, rounds, mass; default: the paper's")
@@ -68,6 +72,7 @@ def reproduce(
     jobs: Jobs = None,
     device: Device = "cpu",
     ray: Ray = False,
+    callback: CallbackOption = None,
 ) -> None:
     """Run a table or figure of the paper: skips what is done, resumes what is broken, prints the table."""
     from smartfl.experiment.presets import read_study, study_names
@@ -89,7 +94,7 @@ def reproduce(
         raise UserError(f"NAME is missing; accepted: {', '.join(study_names())}, or a .toml file")
     study = read_study(name)
     request = Request(study, select(study, only, where, seeds, rounds, set_, tuned), out, stores)
-    _print_table(_run(request, jobs, device, ray, export, checkpoints), "text")
+    _print_table(_run(request, jobs, device, ray, export, checkpoints, callback or ()), "text")
 
 
 def table(
@@ -206,7 +211,13 @@ class Request:
 
 
 def _run(
-    request: Request, jobs: int | None, device: str, ray: bool, export: Path | None, checkpoints: bool = False
+    request: Request,
+    jobs: int | None,
+    device: str,
+    ray: bool,
+    export: Path | None,
+    checkpoints: bool = False,
+    callbacks: Sequence[str] = (),
 ) -> Plan:
     """Run what is open, export what is finished even when interrupted, and return the plan as it is then."""
     from smartfl.executors.processes import warm_up
@@ -218,11 +229,12 @@ def _run(
     from smartfl.reproduce.export import export as export_runs
     from smartfl.reproduce.export import export_checkpoints
     from smartfl.reproduce.run import run_plan
+    from smartfl.tracking.choice import read_callbacks
 
     check_device(device)
     try:
         with interruptible():
-            held = run_plan(plan, jobs=jobs, device=device, ray=ray)
+            held = run_plan(plan, jobs=jobs, device=device, ray=ray, callbacks=read_callbacks(callbacks))
     finally:
         plan = request.plan()
         if export is not None:

@@ -13,18 +13,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from smartfl.experiment.schema import Experiment
+from smartfl.records.round import RoundRecord
 from smartfl.reproduce.plan import Plan
 from smartfl.runs.grid import Cell
+from smartfl.tracking.callback import Callback, Run
 
 OFTEN = 300.0  # seconds between lines while no run ends
 
 
-class StudyProgress:
+class StudyProgress(Callback):
     """Counts rounds of all runs, those of earlier sittings included.
 
     Time left = Σ over open runs of (rounds left) × (seconds a round of the same dataset, models and local work took
-    in this sitting) / (runs side by side); kinds of runs that have not begun are taken to cost the mean.  On Ray only
-    the ends of runs are heard of; then it is (rounds left) × (seconds since the start) / (rounds since then).
+    in this sitting) / (runs side by side); kinds of runs that have not begun are taken to cost the mean.
     """
 
     def __init__(self, plan: Plan, jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,8 +33,8 @@ class StudyProgress:
         self._experiments = {p.path: p.experiment for p in plan.runs}
         self._done = {p.path: p.begun for p in plan.runs}
         self._heard: dict[Path, float] = {}
-        self._start = self._told = clock()
-        self._before = sum(self._done.values())
+        self._told = clock()
+        before = sum(self._done.values())
         self._cost: dict[object, tuple[float, int]] = {}
         self._shown = Progress(
             TextColumn("{task.description}"),
@@ -47,32 +48,30 @@ class StudyProgress:
         )
         total = sum(e.rounds for e in self._experiments.values())
         title = f"{plan.study.name}: {len(self._experiments)} runs"
-        self._opening = f"{title}, {self._before:,} of {total:,} rounds done"
+        self._opening = f"{title}, {before:,} of {total:,} rounds done"
         self._task = self._shown.add_task(title, total=total, completed=sum(self._done.values()), note="", left="")
 
-    def watch(self, cell: Cell, round: int, accuracy: float | None) -> None:
-        """Hear of a round."""
-        now, before = self._clock(), self._heard.get(cell.path)
-        if before is not None and round > self._done[cell.path]:
-            seconds, rounds = self._cost.get(_kind(cell.experiment), (0.0, 0))
-            self._cost[_kind(cell.experiment)] = seconds + now - before, rounds + round - self._done[cell.path]
-        self._heard[cell.path], self._done[cell.path] = now, round
-        note = cell.path.name if accuracy is None else f"{cell.path.name} {accuracy:.3f}"
+    def on_round(self, run: Run, record: RoundRecord) -> None:
+        assert run.path is not None
+        round, path = record.round, run.path
+        now, before = self._clock(), self._heard.get(path)
+        if before is not None and round > self._done[path]:
+            seconds, rounds = self._cost.get(_kind(run.experiment), (0.0, 0))
+            self._cost[_kind(run.experiment)] = seconds + now - before, rounds + round - self._done[path]
+        self._heard[path], self._done[path] = now, round
+        note = run.name if record.accuracy is None else f"{run.name} {record.accuracy:.3f}"
         left = self.left
         text = "" if left is None else f"left {duration(left)}"
         self._shown.update(self._task, completed=sum(self._done.values()), note=note, left=text)
-        if self._shown.disable and (round >= cell.experiment.rounds or now - self._told >= OFTEN):
+        if self._shown.disable and (round >= run.experiment.rounds or now - self._told >= OFTEN):
             self._told = now
-            self._tell(note if round >= cell.experiment.rounds else f"{note} at round {round}", text)
+            self._tell(note if round >= run.experiment.rounds else f"{note} at round {round}", text)
 
     @property
     def left(self) -> float | None:
-        """Seconds until everything is done; None as long as no second round and no end was heard of."""
+        """Seconds until everything is done; None as long as no second round was heard of."""
         if not self._cost:
-            ended = any(self._done[path] >= self._experiments[path].rounds for path in self._heard)
-            since = sum(self._done.values()) - self._before
-            to_go = sum(e.rounds for e in self._experiments.values()) - sum(self._done.values())
-            return (self._clock() - self._start) * to_go / since if ended and since else None
+            return None
         mean = sum(s for s, _ in self._cost.values()) / sum(n for _, n in self._cost.values())
         each = {kind: seconds / rounds for kind, (seconds, rounds) in self._cost.items()}
         open_runs = [(e, e.rounds - self._done[p]) for p, e in self._experiments.items() if e.rounds > self._done[p]]

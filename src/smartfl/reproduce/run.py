@@ -10,11 +10,14 @@ from smartfl.reproduce.continuation import begin_where
 from smartfl.reproduce.plan import Plan, in_use
 from smartfl.reproduce.progress import StudyProgress, waiting
 from smartfl.runs.grid import Cell, run_grid
+from smartfl.tracking.callback import Callback
 
 PATIENCE = 60.0  # seconds; the workers of a killed grid end with the round they are in
 
 
-def run_plan(plan: Plan, *, jobs: int | None = None, device: str = "cpu", ray: bool = False) -> list[Cell]:
+def run_plan(
+    plan: Plan, *, jobs: int | None = None, device: str = "cpu", ray: bool = False, callbacks: Sequence[Callback] = ()
+) -> list[Cell]:
     """Run every open run of ``plan`` to its end; returns those that another process holds, which are left to it."""
     cells, held = _free(plan.open)
     if not cells:
@@ -28,9 +31,9 @@ def run_plan(plan: Plan, *, jobs: int | None = None, device: str = "cpu", ray: b
         if ray:
             from smartfl.reproduce.ray_grid import run_on_ray
 
-            run_on_ray(cells, device=device, watch=progress.watch)
+            run_on_ray(cells, device=device, callbacks=[progress, *callbacks])
         else:
-            run_grid(cells, jobs=jobs, device=device, watch=progress.watch)
+            run_grid(cells, jobs=jobs, device=device, callbacks=[progress, *callbacks])
     return held
 
 

@@ -115,7 +115,7 @@ class RunDirectory:
         """Write the result and the global model; result.json comes last, as it is what makes the run finished."""
         lines = read_lines(self.path / "rounds.jsonl")
         accuracies = [a for line in lines if (a := line.get("accuracy")) is not None]
-        result = Result.of(accuracies, self.experiment.rounds)
+        result = Result.of(accuracies, state.round)
         tensors: dict[str, Tensor] = {}
         for g, (spec, vector) in enumerate(zip(specs, state.vectors, strict=True)):
             prefix = f"model{g}." if len(specs) > 1 else ""

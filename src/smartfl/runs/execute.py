@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from smartfl.records.round import RoundRecord
 from smartfl.runs.directory import RunDirectory
 from smartfl.runs.environment import environment
 from smartfl.simulation import Simulation
+from smartfl.tracking.callback import Callback, Callbacks, Run, follow
 
 
 def default_path(experiment: Experiment | Resolved, root: Path) -> Path:
@@ -31,9 +32,9 @@ def execute(
     workers: int | None = None,
     executor: Literal["processes", "serial"] = "processes",
     device: str = "cpu",
-    watch: Callable[[RoundRecord], None] = lambda record: None,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
-    """Run ``experiment`` to its end in the run directory ``path``; ``watch`` sees every round.
+    """Run ``experiment`` to its end in the run directory ``path``; ``callbacks`` hear of it.
 
     A run that was finished before is not run again.  After an exception or Ctrl-C ``resume`` takes it up.
     """
@@ -47,8 +48,20 @@ def execute(
         if (state := run.restore()) is not None:
             simulation.restore(state)
         run.write_environment(environment(simulation.workers, executor, device), goes_on=state is not None)
-        with closing(iter(simulation)) as records:
-            for record in records:
-                run.add(record, simulation.state)
-                watch(record)
-        return run.finish(simulation.state, simulation.specs)
+        callback, told, result = Callbacks(callbacks), Run(resolved.experiment, path, simulation.state.round), None
+        callback.on_start(told)
+        try:
+            with closing(simulation.rounds()) as records:
+                for _ in follow(_kept(records, run, simulation), told, callback):
+                    pass
+            result = run.finish(simulation.state, simulation.specs)
+        finally:
+            callback.on_end(told, result)
+        return result
+
+
+def _kept(records: Iterator[RoundRecord], run: RunDirectory, simulation: Simulation) -> Iterator[RoundRecord]:
+    """The records, each after it is on disk."""
+    for record in records:
+        run.add(record, simulation.state)
+        yield record

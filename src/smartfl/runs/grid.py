@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -18,6 +18,9 @@ from typing import Any
 from smartfl.errors import InUse, UserError, WorkerError
 from smartfl.executors.processes import cores, hidden_main, warm_up
 from smartfl.experiment.schema import Experiment
+from smartfl.records.result import Result
+from smartfl.records.round import RoundRecord
+from smartfl.tracking.callback import Callback, Callbacks, Run
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,9 @@ def run_grid(
     jobs: int | None = None,
     fresh: bool = False,
     device: str = "cpu",
-    watch: Callable[[Cell, int, float | None], None] = lambda cell, round, accuracy: None,
+    callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Run every cell that is not finished; ``watch(cell, round, accuracy)`` hears of every round.
+    """Run every cell that is not finished; ``callbacks`` hear of all of them, in this process.
 
     With at least two cells, one single-threaded process per core has no barrier between clients and beats parallel
     clients; the results are the same.  A single cell, or ``jobs=1``, uses parallel clients instead.  Ctrl-C ends the
@@ -46,7 +49,7 @@ def run_grid(
     """
     jobs = min(jobs or cores(), len(cells))
     run = _run_in_turn if jobs <= 1 else partial(_run_apart, jobs)
-    tell_failures(run(cells, fresh, device, watch), len(cells))
+    tell_failures(run(cells, fresh, device, Callbacks(callbacks)), len(cells))
 
 
 def tell_failures(failures: Sequence[str], runs: int) -> None:
@@ -57,19 +60,13 @@ def tell_failures(failures: Sequence[str], runs: int) -> None:
         raise WorkerError(f"{sentence}{others}\n{trace}".rstrip())
 
 
-def _run_in_turn(
-    cells: Sequence[Cell], fresh: bool, device: str, watch: Callable[[Cell, int, float | None], None]
-) -> list[str]:
+def _run_in_turn(cells: Sequence[Cell], fresh: bool, device: str, callback: Callback) -> list[str]:
     from smartfl.runs.execute import execute
 
     failures = []
     for cell in cells:
-
-        def hear(record: Any, cell: Cell = cell) -> None:
-            watch(cell, record.round, record.accuracy)
-
         try:
-            execute(cell.experiment, cell.path, resume=not fresh, fresh=fresh, device=device, watch=hear)
+            execute(cell.experiment, cell.path, resume=not fresh, fresh=fresh, device=device, callbacks=[callback])
         except InUse as error:
             failures.append(str(error))
         except UserError:
@@ -90,7 +87,7 @@ def _run_apart(
     cells: Sequence[Cell],
     fresh: bool,
     device: str,
-    watch: Callable[[Cell, int, float | None], None],
+    callback: Callback,
 ) -> list[str]:
     import torch.multiprocessing
 
@@ -98,12 +95,13 @@ def _run_apart(
     context: Any = torch.multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
     waiting = list(reversed(cells))
     running: dict[Connection, tuple[Cell, Any]] = {}
+    begun: dict[Connection, Run] = {}
     failures: list[str] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 cell = waiting.pop()
-                ours, theirs = context.Pipe(duplex=False)
+                ours, theirs = context.Pipe()
                 process = context.Process(target=_run_cell, args=(theirs, cell, fresh, device), daemon=True)
                 with hidden_main():
                     process.start()
@@ -114,8 +112,10 @@ def _run_apart(
                 cell, process = running[pipe]
                 try:
                     message = pipe.recv()
-                except EOFError:
+                except (EOFError, ConnectionResetError):
                     del running[pipe]
+                    if (broken := begun.pop(pipe, None)) is not None:
+                        callback.on_end(broken, None)
                     process.join()
                     if process.exitcode != 0:
                         how = f"its process ended with status {process.exitcode}"
@@ -125,10 +125,17 @@ def _run_apart(
                     raise UserError(message[1])
                 if message[0] == "failure":
                     failures.append(message[1])
+                elif message[0] == "start":
+                    begun[pipe] = message[1]
+                    callback.on_start(message[1])
+                elif message[0] == "round":
+                    pipe.send(bool(callback.on_round(begun[pipe], message[1])))
                 else:
-                    watch(cell, *message)
+                    callback.on_end(begun.pop(pipe), message[1])
         return failures
     finally:
+        for broken in begun.values():
+            callback.on_end(broken, None)
         for _, process in running.values():
             process.terminate()
         for _, process in running.values():
@@ -141,6 +148,23 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+class _Reporting(Callback):
+    """Tells the parent, whose callbacks say whether the run ends."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def on_start(self, run: Run) -> None:
+        self._pipe.send(("start", run))
+
+    def on_round(self, run: Run, record: RoundRecord) -> bool:
+        self._pipe.send(("round", record))
+        return bool(self._pipe.recv())
+
+    def on_end(self, run: Run, result: Result | None) -> None:
+        self._pipe.send(("end", result))
 
 
 def _run_cell(pipe: Connection, cell: Cell, fresh: bool, device: str) -> None:
@@ -160,13 +184,13 @@ def _run_cell(pipe: Connection, cell: Cell, fresh: bool, device: str) -> None:
             fresh=fresh,
             executor="serial",
             device=device,
-            watch=lambda record: pipe.send((record.round, record.accuracy)),
+            callbacks=[_Reporting(pipe)],
         )
     except InUse as error:
         pipe.send(("failure", str(error)))
     except UserError as error:
         pipe.send(("user", str(error)))
-    except (BrokenPipeError, ConnectionResetError):
+    except (BrokenPipeError, ConnectionResetError, EOFError):
         return
     except Exception as error:
         pipe.send(("failure", _told(cell, error)))
