@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from smartfl.aggregators.residual_reweighting import ResidualReweighting as ResidualReweighting
     from smartfl.aggregators.sageflow import Sageflow as Sageflow
     from smartfl.aggregators.sfedavg import SFedAvg as SFedAvg
+    from smartfl.aggregators.server_only import ServerOnly as ServerOnly
     from smartfl.aggregators.sign_majority import SignMajority as SignMajority
     from smartfl.aggregators.smartfl import SmartFL as SmartFL
+    from smartfl.aggregators.smartfl_literal import SmartFLLiteral as SmartFLLiteral
     from smartfl.aggregators.smartfl_unlabelled import SmartFLUnlabelled as SmartFLUnlabelled
+    from smartfl.aggregators.smartfl_unlabelled_literal import SmartFLUnlabelledLiteral as SmartFLUnlabelledLiteral
     from smartfl.aggregators.trimmed_mean import TrimmedMean as TrimmedMean
     from smartfl.aggregators.uniform import Uniform as Uniform
     from smartfl.aggregators.zeno import Zeno as Zeno
@@ -73,9 +76,12 @@ _HOMES = {
     "ResidualReweighting": "smartfl.aggregators.residual_reweighting",
     "SFedAvg": "smartfl.aggregators.sfedavg",
     "Sageflow": "smartfl.aggregators.sageflow",
+    "ServerOnly": "smartfl.aggregators.server_only",
     "SignMajority": "smartfl.aggregators.sign_majority",
     "SmartFL": "smartfl.aggregators.smartfl",
+    "SmartFLLiteral": "smartfl.aggregators.smartfl_literal",
     "SmartFLUnlabelled": "smartfl.aggregators.smartfl_unlabelled",
+    "SmartFLUnlabelledLiteral": "smartfl.aggregators.smartfl_unlabelled_literal",
     "TrimmedMean": "smartfl.aggregators.trimmed_mean",
     "Uniform": "smartfl.aggregators.uniform",
     "Zeno": "smartfl.aggregators.zeno",
@@ -114,9 +120,12 @@ __all__ = [
     "ResidualReweighting",
     "SFedAvg",
     "Sageflow",
+    "ServerOnly",
     "SignMajority",
     "SmartFL",
+    "SmartFLLiteral",
     "SmartFLUnlabelled",
+    "SmartFLUnlabelledLiteral",
     "TrimmedMean",
     "Uniform",
     "Zeno",

@@ -29,7 +29,7 @@ class ServerOnly(Aggregator):
     needs_proxy: ClassVar[NeedsProxy] = "labelled"
 
     steps: int = 600
-    lr: float = 1e-3
+    lr: float = 3e-3
     batch_size: int = 32
     _state: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
