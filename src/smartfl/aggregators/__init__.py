@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from smartfl.aggregators.reestimated import Reestimated as Reestimated
     from smartfl.aggregators.residual_reweighting import ResidualReweighting as ResidualReweighting
     from smartfl.aggregators.sageflow import Sageflow as Sageflow
-    from smartfl.aggregators.sfedavg import SFedAvg as SFedAvg
     from smartfl.aggregators.server_only import ServerOnly as ServerOnly
+    from smartfl.aggregators.sfedavg import SFedAvg as SFedAvg
     from smartfl.aggregators.sign_majority import SignMajority as SignMajority
     from smartfl.aggregators.smartfl import SmartFL as SmartFL
     from smartfl.aggregators.smartfl_literal import SmartFLLiteral as SmartFLLiteral

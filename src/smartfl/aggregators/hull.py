@@ -99,6 +99,12 @@ class Hull:
         return self._seen[key]
 
     @torch.no_grad()
+    def logits_at(self, vector: Tensor) -> Tensor:
+        """(N, C) logits of the model ``vector`` (d,) on all inputs, which need not be in the hull."""
+        self.model.settle(vector)
+        return self.model(self.inputs)
+
+    @torch.no_grad()
     def logit_scale(self) -> float:
         """The typical spread of a single client's logits, on the first few inputs; computed once."""
         if self._scale is None:

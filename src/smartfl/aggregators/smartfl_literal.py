@@ -54,7 +54,9 @@ class SmartFLLiteral(Aggregator):
         def search(among: Updates, hull: Hull) -> Aggregate | None:
             start = among.weights.cpu()
             p, adam = start.clone(), FlatAdam(self.lr)
-            for index in minibatches(len(proxy), self.batch_size, self.server_epochs if len(among) > 1 else 0, generator):
+            for index in minibatches(
+                len(proxy), self.batch_size, self.server_epochs if len(among) > 1 else 0, generator
+            ):
                 _, gradient = hull.gradient(p, index, loss)
                 if not torch.isfinite(gradient).all():
                     return None
