@@ -15,7 +15,7 @@ def best_length(loss_at: LossAt, ratio: float = math.sqrt(2)) -> tuple[float, fl
     """(γ, loss) of the length γ before the loss rises: 1, r, r², … ≤ 16, or if r is no better 1/r, 1/r², … ≥ 1/16."""
     best, lowest = 1.0, loss_at(1.0)
     for factor in (ratio, 1 / ratio):
-        while SHORTEST <= best * factor <= LONGEST * (1 + 1e-9) and (value := loss_at(best * factor)) < lowest:
+        while SHORTEST * 0.99 < best * factor < LONGEST * 1.01 and (value := loss_at(best * factor)) < lowest:
             best, lowest = best * factor, value
         if best != 1.0:
             break
