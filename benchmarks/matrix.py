@@ -52,7 +52,7 @@ def aggregator(rule: str, attacked: bool) -> dict[str, object]:
         return {"name": rule, "rule": aggregator(INNER[rule], attacked)}
     epochs = {"server_epochs": 50 if attacked else 20}
     if rule == "smartfl_literal":
-        return {"name": "smartfl", "variant": "literal", **epochs}
+        return {"name": rule, **epochs}
     return {"name": rule, **(epochs if rule in ("smartfl", "smartfl_unlabelled") else {})}
 
 

@@ -54,7 +54,7 @@ SETTINGS = [
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "uniform": {"name": "uniform"},
-    "literal": {"name": "smartfl", "variant": "literal"},
+    "literal": {"name": "smartfl_literal"},
     "centred": {"name": "smartfl", "variant": "centred"},
     "free scale": {"name": "smartfl", "penalty": 0.0, "layered": False},
     "calibrated": {"name": "smartfl", "layered": False},

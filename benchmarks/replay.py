@@ -45,7 +45,7 @@ WHOLE = {"layered": False}
 VARIANTS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
     "uniform": {"name": "uniform"},
-    "literal": {"name": "smartfl", "variant": "literal", "server_epochs": 50},
+    "literal": {"name": "smartfl_literal", "server_epochs": 50},
     "centred": {"name": "smartfl", "variant": "centred", "server_epochs": 50},
     "SmartFL": {"name": "smartfl", "server_epochs": 50},
     # What follows has one weight a client.

@@ -108,7 +108,7 @@ def test_a_panel_has_the_papers_methods_settings_and_seeds(line):
         if paper in epochs:
             assert e.aggregator.settings["server_epochs"] == int(epochs[paper])
             assert e.aggregator.settings["lr"] == float(rates[paper])
-            assert e.aggregator.settings["variant"] == "literal"
+            assert e.aggregator.name.endswith("_literal")
     seeds = Counter((t.method, t.column) for t in trials)
     assert set(seeds.values()) == {int(number(line["repetitions"]) or 3)}
     assert {t.experiment.seed for t in trials} == {0, 1, 2}
@@ -142,9 +142,9 @@ def test_the_number_of_runs_of_sweeps_and_open_panels(name, expected):
 def test_uniform_is_everywhere_and_literal_stands_beside_calibrated(name):
     study = read_study(name)
     assert study.methods["uniform"].changes["aggregator"] == {"name": "uniform"}
-    variants = {m.changes["aggregator"].get("variant") for k, m in study.methods.items() if k.startswith("smartfl")}
-    assert "literal" in variants
-    assert len(variants - {"literal"}) >= 1
+    rules = {m.changes["aggregator"]["name"] for k, m in study.methods.items() if k.startswith("smartfl")}
+    assert any(rule.endswith("_literal") for rule in rules)
+    assert not all(rule.endswith("_literal") for rule in rules)
 
 
 @pytest.mark.parametrize("name", study_names())
