@@ -37,10 +37,11 @@ class PatientGrid(Grid):
                 if not found and message_id not in self.unreadable:
                     still.append(message_id)
             waiting = still
-            if end is not None and time.monotonic() >= end:
+            left = self.pause if end is None else end - time.monotonic()
+            if left <= 0:
                 break
             if waiting:
-                time.sleep(self.pause)
+                time.sleep(min(self.pause, left))
         return replies
 
     def _pull(self, message_id: str) -> list[Message]:

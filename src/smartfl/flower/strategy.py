@@ -20,6 +20,7 @@ from smartfl.flower.replies import Counts, Inbox, Reader
 from smartfl.flower.roster import Roster, sample, wait_for
 from smartfl.flower.rounds import RoundLog
 from smartfl.flower.server import ProxySource, RuleServer
+from smartfl.records import RoundRecord
 from smartfl.types import Proxy, Rule
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ class AggregatorStrategy(FedAvg):
         self.seed, self.path = seed, None if checkpoint is None else Path(checkpoint)
         self.roster = Roster(None if self.path is None else self.path / "nodes.json", node_key)
         self.reader = Reader(counts, self.weighted_by_key, self.arrayrecord_key)
+        self.last_record: RoundRecord | None = None  # of the last round: weights, refusals, reasons
         self._journal: Journal | None = None
         self._log = RoundLog(self.roster.name)
         self._done = 0  # rounds that earlier processes made
@@ -218,6 +220,6 @@ class AggregatorStrategy(FedAvg):
         return Inbox.of(replies, self._sent, {} if self._grid is None else self._grid.unreadable, read)
 
     def _end_round(self, tested: MetricRecord | None) -> None:
-        record = self._log.finished(tested)
+        self.last_record = self._log.finished(tested)
         if self._journal is not None:
-            self._journal.add(record, self.server.state, self.server.read_origin()[0].spec)
+            self._journal.add(self.last_record, self.server.state, self.server.read_origin()[0].spec)
