@@ -35,10 +35,13 @@ def main(grid: Grid, context: Context) -> None:
         fraction_evaluate=0.0,
     )
 
+    labels = data.dataset.test_labels
+    inputs = data.dataset.test[torch.arange(len(labels))]
+
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         tested = new_model()
         tested.load_state_dict(arrays.to_torch_state_dict())
-        return MetricRecord(dict(test(tested, data.dataset.test[:], data.dataset.test_labels)))
+        return MetricRecord(dict(test(tested, inputs, labels)))
 
     strategy.start(
         grid=grid,
