@@ -61,7 +61,7 @@ def submit(federation: Federation, app: Path, link: str, *more: str, **config: o
 
 def _run(federation: Federation, app: Path, link: str, out: Path, *more: str) -> dict[str, torch.Tensor]:
     run = submit(federation, app, link, *more, out=out, **CONFIG)
-    status = finished(federation, link, run, 200)
+    status = finished(federation, link, run, 600)
     if status != "finished:completed":
         raise RuntimeError(f"{link}: {status}\n{federation.ask('log', run, link, '--show', check=False)[-3000:]}")
     return load_file(out / "model.safetensors")
@@ -76,7 +76,7 @@ def _simulated(federation: Federation, app: Path) -> dict[str, torch.Tensor]:
         "simulation", "flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port),
         "--disable-runtime-dependency-installation",
     )  # fmt: skip
-    wait("the simulation's SuperLink answers", lambda: healthy(port, None), 60)
+    wait("the simulation's SuperLink answers", lambda: healthy(port, None), 240)
     resources = f"num-supernodes={CLIENTS} client-resources-num-cpus=1 init-args-num-cpus=2"
     model = _run(federation, app, "simulation", federation.root / "simulated", "--federation-config", resources)
     federation.kill("simulation")

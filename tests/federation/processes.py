@@ -29,9 +29,10 @@ def free_port() -> int:
 
 def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
     """Poll until ``done()`` is true; its value."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    started = time.monotonic()
+    while time.monotonic() < started + seconds:
         if found := done():
+            print(f"[{time.monotonic() - started:4.0f} s] {what}", flush=True)
             return found
         time.sleep(0.2)
     raise TimeoutError(f"{what}: not within {seconds:.0f} s")
@@ -90,7 +91,7 @@ class Federation:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         if check and done.returncode:

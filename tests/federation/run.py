@@ -31,7 +31,7 @@ def start_superlink(federation: Federation, port: int) -> None:
         "--ssl-keyfile", root / "server.key", "--enable-supernode-auth", "--host", "127.0.0.1", "--port", str(port),
         "--database", root / "state.db", "--disable-runtime-dependency-installation",
     )  # fmt: skip
-    wait("the SuperLink answers", lambda: healthy(port, root / "ca.crt"), 60)
+    wait("the SuperLink answers", lambda: healthy(port, root / "ca.crt"), 240)
 
 
 def main() -> int:

@@ -77,7 +77,7 @@ class Roster:
         return f"key:{hashlib.sha256(public).hexdigest()}" if public.startswith(b"-----BEGIN") else ""
 
     def _enrol(self, keys: Iterable[str]) -> None:
-        fresh = sorted({key for key in keys if key not in self._ids})
+        fresh = sorted({key for key in keys if key not in self._ids}, key=_order)
         for key in fresh:
             kind, _, value = key.partition(":")
             taken = set(self._ids.values())
@@ -117,6 +117,12 @@ def failure(error: Error) -> str:
     said = (error.reason or "").strip().splitlines()
     detail = f": {said[-1][:200]}" if said else ""
     return _REASONS.get(error.code, f"error {error.code}") + detail
+
+
+def _order(key: str) -> tuple[bool, int, str]:
+    """Partitions first and by number, as each of them wants its own number as id."""
+    kind, _, value = key.partition(":")
+    return (False, int(value), "") if kind == "partition" else (True, 0, key)
 
 
 def _nodes(grid: Grid) -> dict[int, Any]:
