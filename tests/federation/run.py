@@ -1,9 +1,9 @@
 """A federation with TLS and node authentication on loopback, of which most nodes fail.  ``make federation`` runs it.
 
 1. The app of ``smartfl flower new`` in a deployment, in Flower's simulation and in our simulator: one model to 1e-6.
-2. Eight nodes: two flip labels, one sends NaN, one a wrong shape, one claims 10^12 samples, one is killed in round 2;
-   a ninth with an unregistered key is refused.  The SuperLink is killed after round 3 and restarted.  The model must be
-   within two points of the three honest nodes alone, and no process may be left over.
+2. Seven nodes: two flip labels, one sends NaN, one a wrong shape, one claims 10^12 samples, one is killed in round 2;
+   an eighth with an unregistered key is refused.  The SuperLink is killed after round 3 and restarted.  The model must
+   be within two points of the three that train honestly, alone, and no process may be left over.
 """
 
 from __future__ import annotations

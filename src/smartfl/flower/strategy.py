@@ -208,7 +208,7 @@ class AggregatorStrategy(FedAvg):
         self, kind: str, t: int, arrays: ArrayRecord, config: ConfigRecord, chosen: Sequence[tuple[int, int]]
     ) -> list[Message]:
         config["server-round"] = t
-        same = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+        same = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: ConfigRecord(dict(config))})
         self._sent = []
         for client, node in chosen:
             content = self.server.beside_the_model(client) if kind == MessageType.TRAIN else RecordDict()
