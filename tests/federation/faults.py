@@ -46,6 +46,8 @@ def check_faults(federation: Federation, port: int, restart: Callable[[], None])
     before = len(_lines(out / "rounds.jsonl"))
     run = submit(federation, APP, "loopback", **{**settings, "nodes": len(FAULTS) - 1})
     status = finished(federation, "loopback", run, 600)
+    if status != "finished:completed":
+        print(federation.ask("log", run, "loopback", "--show", check=False)[-3000:])
     _print_table(out)
     rounds = _lines(out / "rounds.jsonl")
     accuracy, alone = rounds[-1]["accuracy"], _honest_alone(root)

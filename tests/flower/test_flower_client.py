@@ -1,5 +1,6 @@
 """Client algorithms in a client app's own training function."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from flower_world import LoopGrid, arrays_of
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod
 from torch import nn
 
 from smartfl import Experiment, Simulation
@@ -34,7 +36,7 @@ def experiment(rounds, **client):
     return resolve_experiment(Experiment.of(tables))
 
 
-def grid_of(chosen, algorithm, spoil=lambda client, reply: reply):
+def grid_of(chosen, algorithm, spoil=lambda client, reply: reply, more=()):
     """Clients that train with plain torch, as the simulator's do; nothing in them outlasts a message."""
     data = build_federation(chosen, "no")
 
@@ -55,7 +57,7 @@ def grid_of(chosen, algorithm, spoil=lambda client, reply: reply):
             return Message(content, reply_to=message)
 
         def answer(message):
-            app = ClientApp(mods=[ClientMod(algorithm())])
+            app = ClientApp(mods=[ClientMod(algorithm()), *more])
             app.train()(train)
             return spoil(client, app(message, SimpleNamespace(state=RecordDict())))
 
@@ -64,11 +66,11 @@ def grid_of(chosen, algorithm, spoil=lambda client, reply: reply):
     return LoopGrid({f"node-{i}": node(i) for i in range(CLIENTS)})
 
 
-def deployed(chosen, algorithm, rounds, spoil=lambda client, reply: reply, **settings):
+def deployed(chosen, algorithm, rounds, spoil=lambda client, reply: reply, more=(), **settings):
     data = build_federation(chosen, "no")
     net = build_models(chosen, data.dataset.shape, data.dataset.num_classes)[0]
     made = AggregatorStrategy(FedAvg(), model=net, client=algorithm(), fraction_evaluate=0.0, **settings)
-    made.start(grid_of(chosen, algorithm, spoil), arrays_of(net), num_rounds=rounds, timeout=0.01)
+    made.start(grid_of(chosen, algorithm, spoil, more), arrays_of(net), num_rounds=rounds, timeout=0.01)
     return made
 
 
@@ -127,10 +129,19 @@ def test_a_client_that_sends_no_valid_state_is_refused(own, reason):
 
     made = deployed(experiment(1, algorithm="scaffold", space="step"), lambda: Scaffold(space="step"), 1, spoil)
     assert [d.id for d in made.last_record.dropped] == [1]
-    import re
-
     assert re.search(reason, made.last_record.dropped[0].reason)
     assert sorted(made.server.state.own) == [0, 2]
+
+
+def test_local_differential_privacy_goes_behind_the_mod():
+    """LocalDpMod takes a reply with one ArrayRecord: the mod adds what the client keeps after it."""
+    chosen = experiment(1, algorithm="scaffold", space="step")
+    noise = LocalDpMod(clipping_norm=1.0, sensitivity=0.001, epsilon=1.0, delta=0.01)
+    made = deployed(chosen, lambda: Scaffold(space="step"), 1, more=[noise])
+    assert made.last_record.dropped == ()
+    assert sorted(made.server.state.own) == [0, 1, 2]
+    exact = deployed(chosen, lambda: Scaffold(space="step"), 1)
+    assert 0 < float((made.server.state.vectors[0] - exact.server.state.vectors[0]).abs().max()) < 0.1
 
 
 def test_a_second_optimiser_and_other_messages_are_left_alone():

@@ -297,6 +297,16 @@ def test_frozen_weights_stay_those_of_the_first_start(tmp_path):
     assert torch.equal(again.server.model[0].weight, model()[0].weight)
 
 
+def test_a_run_goes_on_with_more_rounds_fewer_nodes_and_other_samples(tmp_path):
+    run(strategy(SmartFL(server_epochs=1), checkpoint=tmp_path / "run", min_available_nodes=HONEST), federation())
+    fewer = {"checkpoint": tmp_path / "run", "min_available_nodes": 3, "proxy": samples(5, 30), "fraction_train": 0.5}
+    made = strategy(SmartFL(server_epochs=1), **fewer)
+    run(made, federation(), rounds=5)
+    assert made.last_record.round == 5
+    data = RunData.read(tmp_path / "run")
+    assert (data.finished, len(data.rounds), data.experiment["data"]["proxy"]["size"]) == (True, 5, 30)
+
+
 def test_another_rule_does_not_go_on_with_the_same_directory(tmp_path):
     run(strategy(Krum(f=1), checkpoint=tmp_path / "run"), federation(), rounds=1)
     with pytest.raises(UserError, match=r"has another experiment \(aggregator.f = 1 there, 2 here\)"):

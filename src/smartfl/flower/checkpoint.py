@@ -34,7 +34,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, experiment: Experiment) -> None:
-        _allow_other_rounds(path, experiment)
+        _allow_changes(path, experiment)
         self.run = RunDirectory.open(path, experiment, resume=True)
         self.fixed_file = path / "fixed.safetensors"
 
@@ -115,13 +115,16 @@ def _dotted(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _allow_other_rounds(path: Path, experiment: Experiment) -> None:
-    """A deployment may go on for more rounds than it was started for: only then is its experiment written anew."""
+def _allow_changes(path: Path, experiment: Experiment) -> None:
+    """Write the experiment anew if a deployment goes on with more rounds, other nodes or other samples.
+
+    What may not change is the rule, the seed and the model: ``RunDirectory.open`` says so.
+    """
     file = path / "experiment.toml"
     if not file.exists():
         return
     found = read_experiment(file)
-    same = found.model_copy(update={"rounds": experiment.rounds, "name": experiment.name})
-    if found.rounds != experiment.rounds and same.digest == experiment.digest:
+    free = {key: getattr(experiment, key) for key in ("name", "rounds", "data", "client")}
+    if found.digest != experiment.digest and found.model_copy(update=free).digest == experiment.digest:
         (path / "result.json").unlink(missing_ok=True)
         write_text(file, write_experiment(experiment))
