@@ -117,8 +117,11 @@ class Federation:
         """Kill everything; the commands of what was left over all the same."""
         for name in list(self.running):
             self.kill(name)
-        time.sleep(0.5)
-        left = {pid: _command(pid) for pid in _marked(self.mark)}
+        for _ in range(50):  # Flower's helpers end by themselves when they see that their parent is gone
+            if not (pids := _marked(self.mark)):
+                break
+            time.sleep(0.2)
+        left = {pid: _command(pid) for pid in pids}
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         return list(left.values())
