@@ -1,5 +1,6 @@
 # make demo   set-up, then SmartFL beside FedAvg, uniform, Krum and median under attack, on embedded data
 # make test   set-up, then every check and test
+# make federation   a Flower deployment with TLS on loopback, with faults, beside both simulators (some minutes)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,13 +8,16 @@ STAMP := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test lint clean
+.PHONY: demo test federation lint clean
 
 demo: $(STAMP)
 	@$(BIN)/smartfl compare src/smartfl/experiment/presets/demo.toml --seeds 3 --out demo --fresh
 
 test: $(STAMP) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+federation: $(STAMP)
+	$(BIN)/python tests/federation/run.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

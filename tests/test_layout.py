@@ -38,6 +38,8 @@ def graph() -> dict[str, set[str]]:
     """Which packages each package imports."""
     edges: dict[str, set[str]] = {}
     for file in ROOT.rglob("*.py"):
+        if "template" in file.parts:  # what `smartfl flower new` copies is a package of its user's
+            continue
         own = file.relative_to(ROOT).with_suffix("").parts[0]
         found = {package_of(name) for name in imports_of(ast.parse(file.read_text())) if name.startswith("smartfl.")}
         edges.setdefault(own, set()).update(found - {own})

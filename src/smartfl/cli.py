@@ -16,6 +16,7 @@ from rich.console import Console
 from smartfl.commands import report
 from smartfl.commands.data import app as data_commands
 from smartfl.errors import FetchError, UserError, WorkerError
+from smartfl.flower.command import app as flower_commands
 from smartfl.interruption import Interrupted, interruptible
 from smartfl.measure.command import bench
 from smartfl.records.command import app as records_commands
@@ -32,6 +33,7 @@ app = typer.Typer(
 
 app.add_typer(data_commands, name="data")
 app.add_typer(records_commands, name="records")
+app.add_typer(flower_commands, name="flower")
 
 FileArgument = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="the experiment")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting")]

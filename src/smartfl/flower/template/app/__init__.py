@@ -1,0 +1,1 @@
+"""SmartFL on handwritten digits."""
