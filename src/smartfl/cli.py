@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from smartfl.data.commands import app as data_commands
-from smartfl.errors import FetchError, UserError, WorkerError
+from smartfl.errors import FetchError, RecordsError, UserError, WorkerError
 from smartfl.interruption import Interrupted, interruptible
 from smartfl.measure.command import bench
 from smartfl.report import command as report
@@ -189,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        ours = isinstance(error, WorkerError | FetchError)
+        ours = isinstance(error, WorkerError | FetchError | RecordsError)
         detail = str(error).splitlines()[0] if ours else f"{type(error).__name__}: {error}"
         _say(detail if debug else f"{detail} (--debug shows the traceback)")
         sys.exit(1)

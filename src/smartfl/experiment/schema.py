@@ -167,6 +167,11 @@ class Experiment(Table):
         decisive = {k: v for k, v in self.tables().items() if k not in ("name", "checkpoint_every")}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:10]
 
+    @property
+    def trajectory(self) -> str:
+        """The digest without the number of rounds: a round never depends on how many follow."""
+        return self.model_copy(update={"rounds": 1}).digest
+
 
 def _explain(error: ValidationError) -> str:
     """The first mistake as one sentence, with the keys that the table in question accepts."""
