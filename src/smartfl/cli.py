@@ -170,7 +170,7 @@ def check_device(device: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: 0 for success, 2 for a user's mistake, 1 for a failure, 130 for Ctrl-C."""
+    """The entry point: 0 for success, 2 for a user's mistake, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     sys.path.insert(0, str(Path.cwd()))  # a dotted path such as my_model:Net means the user's own file
@@ -182,10 +182,10 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exc()
         _say(str(error))
         sys.exit(2)
-    except Interrupted:
+    except Interrupted as how:
         same = "the same command without --fresh" if "--fresh" in arguments else "the same command"
-        _say(f"interrupted; the finished rounds are kept: {same} goes on (run: with --resume)")
-        sys.exit(130)
+        _say(f"{how}; the finished rounds are kept: {same} goes on (run: with --resume)")
+        sys.exit(how.status)
     except Exception as error:
         if debug:
             traceback.print_exc()

@@ -68,12 +68,21 @@ def _finite(value: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: accuracy after the last round, the best, and the mean of the last ten evaluated rounds."""
+    """A finished run: accuracy after the last round, the best, and the mean of the last ten evaluated rounds.
+
+    ``warnings`` say why these numbers may not be worth much.
+    """
 
     final: float
     best: float
     last_ten: float
     rounds: int
+    warnings: tuple[str, ...] = ()
+
+    def table(self) -> dict[str, Any]:
+        """The content of result.json; without warnings there is no word of them."""
+        table = asdict(self)
+        return table if self.warnings else {k: v for k, v in table.items() if k != "warnings"}
 
     @classmethod
     def of(cls, accuracies: list[float], rounds: int) -> Result:
@@ -100,6 +109,9 @@ def join_groups(
             share = aggregate.coefficients / len(updates)
             weights |= dict(zip(group.ids, share.tolist(), strict=True))
     ids = sorted(i for group in updates for i in group.ids)
+    dropped = tuple(d for a in aggregates for d in a.dropped)
+    if set(ids) <= {d.id for d in dropped}:
+        warnings += ("every client of the round was refused: the global model is kept (rounds.jsonl has the reasons)",)
     known = all(a.coefficients is not None for a in aggregates)
     info: dict[str, float] = {}
     for g, aggregate in enumerate(aggregates):
@@ -115,7 +127,7 @@ def join_groups(
         ids=tuple(ids),
         coefficients=tuple(weights.get(i, 0.0) for i in ids) if known else None,
         malicious=tuple(sorted(malicious)),
-        dropped=tuple(d for a in aggregates for d in a.dropped),
+        dropped=dropped,
         info=info | extra,
         events=tuple(e for a in aggregates for e in a.events),
         warnings=warnings,

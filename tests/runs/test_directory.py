@@ -158,9 +158,7 @@ def test_records_without_the_checkpoint_that_they_imply_are_kept(experiment, tmp
         run(rare, path, stop=4)
     before = [(path / name).read_bytes() for name in ("rounds.jsonl", "coefficients.jsonl")]
     shutil.rmtree(path / "checkpoints")
-    with pytest.raises(
-        UserError, match=r"records of 4 rounds but no checkpoint, .* after round 3: .* --fresh .*throws"
-    ):
+    with pytest.raises(UserError, match=r"records of 4 rounds but no checkpoint, .* after round 3: .* --fresh"):
         run(rare, path, resume=True)
     assert [(path / name).read_bytes() for name in ("rounds.jsonl", "coefficients.jsonl")] == before
 
@@ -480,3 +478,21 @@ def test_records_are_valid_json_even_when_a_model_diverges(tiny, tmp_path):
     assert [line["loss"] for line in lines] == [None, None]
     assert lines[0]["accuracy"] is None
     assert lines[1]["accuracy"] is not None
+
+
+def test_a_run_in_which_every_client_is_refused_says_so(smartfl, tiny_tables):
+    """On the terminal, once, and in its result, where a run with valid clients has no word of warnings."""
+    client = {"optimizer": "sgd", "lr": 3e38, "epochs": 2}  # every client diverges
+    file = smartfl.write(tiny_tables(client=client, rounds=3))
+    done = smartfl("run", file, "--out", "run", "--executor", "serial")
+    assert done.returncode == 0
+    said = "every client was refused in every round: the model is the one that the run began with"
+    assert done.stderr.splitlines() == [
+        "round 1: every client of the round was refused: the global model is kept (rounds.jsonl has the reasons)",
+        f"the run in 'run': {said}",
+    ]
+    assert json.loads((smartfl.directory / "run" / "result.json").read_text())["warnings"] == [said]
+    again = smartfl("run", file, "--out", "run", "--executor", "serial", "--resume")
+    assert again.stdout == done.stdout
+    smartfl("run", smartfl.write(tiny_tables(rounds=1), "good.toml"), "--out", "good", "--executor", "serial")
+    assert "warnings" not in json.loads((smartfl.directory / "good" / "result.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from smartfl.experiment.schema import AttackSettings, ClientSettings, Experiment
 from smartfl.flat import FlatSpec
 from smartfl.registry import build, parameters, resolve
 from smartfl.rng import seeded
+from smartfl.screening import screened
 from smartfl.types import Proxy, Rule, Server, Updates
 
 
@@ -132,7 +134,8 @@ def _defaults(thing: object) -> dict[str, Any]:
         return {}
     values = {f.name: getattr(thing, f.name) for f in fields(thing) if f.init}
     plain = (bool, int, float, str, list, tuple)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if isinstance(v, plain)}
+    finite = {k: v for k, v in values.items() if not isinstance(v, float) or math.isfinite(v)}  # others stay unsaid
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in finite.items() if isinstance(v, plain)}
 
 
 def _rehearse(experiment: Experiment) -> None:
@@ -156,7 +159,8 @@ def _rehearse(experiment: Experiment) -> None:
     rows = torch.randn(cohort, 4, generator=generator)
     updates = Updates.of(rows, spec=FlatSpec.of(model))
     try:
-        rule(updates, Server(model=model, proxy=proxy, generator=generator, num_clients=experiment.data.clients))
+        server = Server(model=model, proxy=proxy, generator=generator, num_clients=experiment.data.clients)
+        screened(rule, updates, server)
     except UserError as error:
         raise UserError(f"aggregator '{experiment.aggregator.name}': {error}") from error
 

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Container
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from smartfl.state import State
 log = logging.getLogger(__name__)
 
 LINES = ("rounds.jsonl", "coefficients.jsonl")
+ALL_REFUSED = "every client was refused in every round: the model is the one that the run began with"
 MOST_BYTES = 1 << 24  # of environment.json and result.json
 FILES = (*LINES, "environment.json", "result.json", "model.safetensors", "experiment.toml")
 
@@ -144,19 +145,26 @@ class RunDirectory:
         lines = read_lines(self.path / "rounds.jsonl")
         accuracies = [a for line in lines if (a := line.get("accuracy")) is not None]
         result = Result.of(accuracies, rounds)
+        sent = read_lines(self.path / "coefficients.jsonl")
+        if all(
+            set(there["ids"]) <= {d["id"] for d in line["dropped"]} for line, there in zip(lines, sent, strict=True)
+        ):
+            result = replace(result, warnings=(ALL_REFUSED,))
+            log.warning("the run in '%s': %s", self.path, ALL_REFUSED)
         tensors: dict[str, Tensor] = {}
         for g, (spec, vector) in enumerate(zip(specs, state.vectors, strict=True)):
             prefix = f"model{g}." if len(specs) > 1 else ""
             named = spec.unflatten(vector.cpu())
             tensors |= {prefix + name: value.clone() for name, value in named.items()}
         write_bytes(self.path / "model.safetensors", safetensors.torch.save(tensors))
-        write_text(self.path / "result.json", json.dumps(asdict(result), indent=1))
+        write_text(self.path / "result.json", json.dumps(result.table(), indent=1))
         return result
 
     def result(self) -> Result | None:
         """The result of a finished run; None where there is none, or where it cannot be read and is made again."""
         with suppress(TypeError):
-            return Result(**found) if (found := read_table(self.path / "result.json")) else None
+            if found := read_table(self.path / "result.json"):
+                return Result(**{**found, "warnings": tuple(found.get("warnings", ()))})
         return None
 
     def _take_lock(self) -> None:

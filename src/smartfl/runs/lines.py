@@ -25,7 +25,7 @@ def keep_lines(path: Path, count: int) -> int:
 
 def _whole(path: Path) -> list[tuple[dict[str, Any], bytes]]:
     """The records with the bytes of their lines; a last line without an end is not whole."""
-    found = []
+    found: list[tuple[dict[str, Any], bytes]] = []
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
             record = json.loads(line)
