@@ -59,6 +59,14 @@ def resolve(kind: Kind, name: str, key: str = "") -> Callable[..., Any]:
     raise UserError(f"{what} is unknown; accepted: {', '.join(names(kind))}, or module:name")
 
 
+def module_of(kind: Kind, name: str) -> str | None:
+    """The module that a registered name or a dotted path is loaded from; None for a name that is neither."""
+    entry = _entries(kind).get(name)
+    if entry is not None:
+        return entry.module
+    return name.partition(":")[0] if ":" in name else None
+
+
 def parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The named parameters of a factory."""
     return {

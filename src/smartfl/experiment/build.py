@@ -14,6 +14,7 @@ from smartfl.attacks.base import Attack
 from smartfl.clients.base import ClientAlgorithm
 from smartfl.clients.training import Recipe
 from smartfl.errors import UserError
+from smartfl.experiment.own_code import own_code
 from smartfl.experiment.schema import AttackSettings, ClientSettings, Experiment, Named
 from smartfl.flat import FlatSpec
 from smartfl.registry import build, parameters, resolve
@@ -118,6 +119,7 @@ def complete_experiment(experiment: Experiment) -> Experiment:
     if attack is not None:
         tables["attack"] |= _defaults(attack)
     tables["client"] |= _defaults(algorithm)
+    tables["code"] = own_code(tables)
     return Experiment.of(tables)
 
 

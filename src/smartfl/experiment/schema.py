@@ -118,6 +118,9 @@ class Experiment(Table):
     client: ClientSettings = ClientSettings()
     attack: AttackSettings = AttackSettings()
     aggregator: Named = Named(name="smartfl")
+    code: dict[str, str] = Field(
+        default_factory=dict, description="checksums of code that is not ours, by the name that loads it; written by us"
+    )
 
     @field_validator("model", mode="before")
     @classmethod
@@ -163,6 +166,8 @@ class Experiment(Table):
         if len(self.model) == 1:
             tables["model"] = tables["model"][0]
         # What came later and is not used is not written: the digest of an older record stays what it was.
+        if not self.code:
+            del tables["code"]
         for key in ("warn_after", "timeout"):
             if tables["client"][key] == ClientSettings.model_fields[key].default:
                 del tables["client"][key]

@@ -63,7 +63,7 @@ class Ledger:
 
     def find(self, experiment: Experiment) -> Found | None:
         """The records that reach furthest, or None; ``experiment`` must be complete."""
-        found = [_cut(entry, experiment) for entry in self._entries.get(trajectory(experiment), ())]
+        found = [_cut(entry, experiment) for entry in self._of(experiment)]
         return max((f for f in found if f is not None), key=lambda f: f.done, default=None)
 
     def home(self, experiment: Experiment, root: Path, stores: Iterable[Path] = ()) -> Path | None:
@@ -72,8 +72,11 @@ class Ledger:
         Records in ``stores`` are none, even if the stores are below ``root``.
         """
         inside, outside = root.resolve(), [store.resolve() for store in stores]
-        entries = self._entries.get(trajectory(experiment), ())
-        same = [e.path for e in entries if e.experiment.rounds == experiment.rounds and inside in e.path.parents]
+        same = [
+            e.path
+            for e in self._of(experiment)
+            if e.experiment.rounds == experiment.rounds and inside in e.path.parents
+        ]
         return next((path for path in same if not any(store in path.parents for store in outside)), None)
 
     def beginning(self, experiment: Experiment, past: int = 0) -> Path | None:
@@ -85,12 +88,17 @@ class Ledger:
         """
         begun = [
             entry
-            for entry in self._entries.get(trajectory(experiment), ())
+            for entry in self._of(experiment)
             if len(entry.run.rounds) < experiment.rounds
             and last_round(entry.path) > past
             and (entry.experiment.rounds % experiment.evaluate_every == 0 or not entry.run.finished)
         ]
         return max(begun, key=lambda entry: (last_round(entry.path), len(entry.run.rounds))).path if begun else None
+
+    def _of(self, experiment: Experiment) -> list[Entry]:
+        """The runs of an experiment; those from before code was told of may have any code."""
+        entries = self._entries.get(trajectory(experiment), ())
+        return [entry for entry in entries if entry.experiment.code in ({}, experiment.code)]
 
 
 def run_directories(root: Path) -> Iterator[Path]:
@@ -103,8 +111,8 @@ def run_directories(root: Path) -> Iterator[Path]:
 
 
 def trajectory(experiment: Experiment) -> str:
-    """The digest without the number of rounds."""
-    return experiment.model_copy(update={"rounds": 1}).digest
+    """The digest without the number of rounds and without code, which older records do not tell of."""
+    return experiment.model_copy(update={"rounds": 1, "code": {}}).digest
 
 
 def _cut(entry: Entry, experiment: Experiment) -> Found | None:

@@ -146,9 +146,10 @@ class RunDirectory:
         accuracies = [a for line in lines if (a := line.get("accuracy")) is not None]
         result = Result.of(accuracies, rounds)
         sent = read_lines(self.path / "coefficients.jsonl")
-        if all(
-            set(there["ids"]) <= {d["id"] for d in line["dropped"]} for line, there in zip(lines, sent, strict=True)
-        ):
+        refused = [
+            {d["id"] for d in line.get("dropped", ())} for line in lines
+        ]  # records in git leave out what is empty
+        if all(set(there.get("ids", ())) <= out for there, out in zip(sent, refused, strict=True)):
             result = replace(result, warnings=(ALL_REFUSED,))
             log.warning("the run in '%s': %s", self.path, ALL_REFUSED)
         tensors: dict[str, Tensor] = {}
@@ -205,7 +206,8 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def _same(found: Experiment, wanted: Experiment) -> bool:
-    return found.digest == wanted.digest
+    """Whether two experiments have the same rounds; a run from before code was told of may have any code."""
+    return found.digest == (wanted if found.code else wanted.model_copy(update={"code": {}})).digest
 
 
 def _difference(found: Experiment, wanted: Experiment) -> str:
