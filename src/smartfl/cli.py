@@ -173,7 +173,10 @@ def main(arguments: list[str] | None = None) -> None:
     """The entry point: 0 for success, 2 for a user's mistake, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
-    sys.path.insert(0, str(Path.cwd()))  # a dotted path such as my_model:Net means the user's own file
+    # A dotted path such as my_model:Net means the user's own file; a file that is called like a library never comes
+    # before that library, as with `python -m` it would.
+    here = str(Path.cwd())
+    sys.path[:] = [*(place for place in sys.path if place not in ("", here)), here]
     arguments = ["--debug", *(a for a in arguments if a != "--debug")] if debug else arguments
     try:
         app(arguments)  # typer ends with sys.exit by itself, with 2 for a wrong command line

@@ -12,7 +12,7 @@ from types import FrameType
 class Interrupted(Exception):
     """Ctrl-C or SIGTERM during a run, and the exit status for it; typer would swallow KeyboardInterrupt itself."""
 
-    def __init__(self, how: str, status: int) -> None:
+    def __init__(self, how: str = "interrupted", status: int = 128 + signal.SIGINT) -> None:
         super().__init__(how)
         self.status = status
 
@@ -31,7 +31,7 @@ def interruptible() -> Iterator[None]:
     except _Terminated:
         raise Interrupted("terminated", 128 + signal.SIGTERM) from None
     except KeyboardInterrupt:
-        raise Interrupted("interrupted", 128 + signal.SIGINT) from None
+        raise Interrupted from None
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)

@@ -42,7 +42,14 @@ def warm_up() -> None:
     """
     if sys.platform != "win32":
         forkserver.set_forkserver_preload(_PRELOAD)
-        forkserver.ensure_running()
+        before = os.environ.get("PYTHONSAFEPATH")
+        os.environ["PYTHONSAFEPATH"] = "1"  # or `python -c`, which it is started by, imports from the current directory
+        try:
+            forkserver.ensure_running()
+        finally:
+            os.environ.pop("PYTHONSAFEPATH")
+            if before is not None:
+                os.environ["PYTHONSAFEPATH"] = before
 
 
 @contextmanager
