@@ -58,6 +58,7 @@ def remove_checkpoints(directory: Path) -> None:
     for file in sorted(directory.iterdir()):
         if OURS.fullmatch(file.name):
             file.unlink()
+    sync_directory(directory)
     with suppress(OSError):
         directory.rmdir()
 
