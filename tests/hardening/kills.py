@@ -1,0 +1,89 @@
+"""Kills at random moments: `make kills KILLS=200`.  Each run is resumed, and must end at the same bits."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import tomli_w
+
+from smartfl.runs.lines import read_lines
+
+TABLES = {
+    "rounds": 30,
+    "data": {"clients": 8, "partition": "iid", "proxy": {"size": 32}},
+    "model": {"name": "mlp", "hidden": [8]},
+    "client": {"algorithm": "scaffold", "optimizer": "sgd", "lr": 0.05, "participation": 0.5},
+    "attack": {"name": "label_flip", "rate": 0.25},
+    "aggregator": {"name": "fedavgm"},
+}
+
+
+def outcome(run: Path) -> tuple[object, ...]:
+    lines = read_lines(run / "rounds.jsonl")
+    for line in lines:
+        del line["seconds"]
+    return lines, *((run / name).read_bytes() for name in ("coefficients.jsonl", "model.safetensors", "result.json"))
+
+
+def main() -> int:
+    """Exit status 1 where a run ended at other bits."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    draw = random.Random(arguments.seed)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory(prefix="smartfl-kills-") as name:
+        folder = Path(name)
+        (folder / "killed.toml").write_text(tomli_w.dumps(TABLES))
+
+        def command(out: str) -> list[str]:
+            return [
+                sys.executable,
+                "-m",
+                "smartfl.cli",
+                "run",
+                "killed.toml",
+                "--out",
+                out,
+                "--executor",
+                "serial",
+                "--resume",
+            ]
+
+        def start(out: str) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(command(out), cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+
+        start("reference").wait()
+        expected = outcome(folder / "reference")
+        killed, number, same, ended = 0, 0, 0, 0
+        while killed < arguments.kills:
+            number += 1
+            out, finished = f"run{number}", False
+            while not finished and killed < arguments.kills:
+                process = start(out)
+                began = time.monotonic()
+                while process.poll() is None and not (folder / out).exists():
+                    time.sleep(0.001)
+                time.sleep(draw.random() * 0.4 * (time.monotonic() - began))  # any moment from the first file on
+                process.kill()
+                finished = process.wait() == 0
+                killed += not finished
+            if start(out).wait() != 0:
+                print(f"{out} could not be resumed")
+                return 1
+            ended += 1
+            same += outcome(folder / out) == expected
+    print(f"seed {arguments.seed}: {killed} kills of {ended} runs; {same} of {ended} end at the same bits")
+    return 0 if same == ended else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
