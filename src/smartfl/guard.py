@@ -21,15 +21,17 @@ def guarded(result: Any, rule: Callable[..., Any], updates: Updates) -> Aggregat
     """
     if fault := _fault(result, updates):
         raise UserError(f"{_described(rule)} must return an Aggregate: {fault}")
-    finite = torch.isfinite(result.vector).all() and (
-        result.coefficients is None or torch.isfinite(result.coefficients).all()
-    )
     assert isinstance(result, Aggregate)
-    if finite:
+    if _is_finite(result.vector) and (result.coefficients is None or _is_finite(result.coefficients)):
         return result
     event = "the rule's result is not finite: the global model is kept"
     zeros = None if result.coefficients is None else torch.zeros_like(result.coefficients)
     return replace(result, vector=updates.origin.clone(), coefficients=zeros, events=(*result.events, event))
+
+
+def _is_finite(values: Tensor) -> bool:
+    """Without a temporary of their size: a finite sum has finite terms; finite terms may have a sum that overflows."""
+    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def _fault(result: Any, updates: Updates) -> str | None:
