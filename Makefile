@@ -26,7 +26,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Every file operation of a real run fails once, in five ways.
+# Every file operation of a real run fails once, in six ways.
 faults: $(STAMP)
 	SMARTFL_FAULTS=full OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/hardening/test_faults.py -n 2
 

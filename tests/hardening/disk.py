@@ -1,4 +1,4 @@
-"""A disk on which one operation fails: by a kill, a torn write, lost directory entries, ENOSPC or EIO.
+"""A disk on which one operation fails: by a kill, a torn write, lost entries, ENOSPC or EIO.
 
 Every operation below a directory is counted: opening to write, writing, fsync of a file or a directory, replacing,
 removing, making a directory.  What a process does after it was killed does not reach the disk.
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-KINDS = ("kill", "torn", "lost", "ENOSPC", "EIO")
+KINDS = ("kill", "torn", "lost", "reordered", "ENOSPC", "EIO")
 
 
 class Killed(BaseException):
@@ -29,6 +29,7 @@ class Disk:
     torn     a write puts half of its bytes on the disk; then as kill
     lost     the operation happens and the process ends; then every change of a directory's entries that no fsync of
              that directory followed is undone, and so are bytes of files that no fsync of the file followed
+    reordered      as lost, but the operation itself has reached the disk before those that came before it
     ENOSPC, EIO    the operation raises OSError; the process goes on
     """
 
@@ -50,10 +51,11 @@ class Disk:
             raise OSError(number, os.strerror(number))
         if self.kind == "torn" and half is not None:
             half()
-        if self.kind == "lost":
+        if self.kind in ("lost", "reordered"):
+            before = len(self._undo)
             with suppress(OSError):
                 act()
-            for _, undo in reversed(self._undo):
+            for _, undo in reversed(self._undo if self.kind == "lost" else self._undo[:before]):
                 undo()
         self.dead = True
         raise Killed

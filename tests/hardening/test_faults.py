@@ -1,4 +1,4 @@
-"""Every file operation of a run fails once, in five ways; the run, taken up again, ends at the same bits.
+"""Every file operation of a run fails once, in six ways; the run, taken up again, ends at the same bits.
 
 `make test` runs it with rounds that cost nothing; `make faults` with real ones, which takes some minutes.
 """

@@ -20,7 +20,7 @@ from smartfl.experiment.files import read_experiment, write_experiment
 from smartfl.experiment.schema import Experiment
 from smartfl.flat import FlatSpec
 from smartfl.records import Result, RoundRecord
-from smartfl.runs.atomic import append_line, sync_directory, write_bytes, write_text
+from smartfl.runs.atomic import append_line, write_bytes, write_text
 from smartfl.runs.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint, saved_checkpoints
 from smartfl.runs.lines import keep_lines
 from smartfl.runs.lines import read_lines as read_lines
@@ -185,7 +185,6 @@ class RunDirectory:
             remove_checkpoints(self.path / "checkpoints")
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
-            sync_directory(self.path)  # what is gone must not come back under a marker that says that all is well
         if not marker.exists() or marker.read_bytes() != OURS:
             write_bytes(marker, OURS)
         if not existing.exists():
