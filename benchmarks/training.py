@@ -68,7 +68,7 @@ class Workload:
         cohort = list(range(clients))
 
         def run() -> int:
-            (updates,) = train_cohort(crew, board, state, specs, shards, algorithm, cohort, frozenset(), 1)
+            (updates,), _ = train_cohort(crew, board, state, specs, shards, algorithm, cohort, frozenset(), 1)
             return int(sum(updates.num_steps))
 
         batch = data.train[shards[0][: experiment.client.batch_size]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -191,3 +193,23 @@ def test_an_interrupted_command_is_told_how_to_go_on(type_in, monkeypatch, more,
     status, _, err = type_in("run", "tiny.toml", *more)
     assert status == 130
     assert said in err
+
+
+def test_a_file_named_like_a_library_is_never_run(smartfl, tiny_tables):
+    """Neither by the command nor by the process that workers are forked from, nor by workers."""
+    for name in ("torch", "numpy", "safetensors", "sklearn", "signal", "threading"):
+        (smartfl.directory / f"{name}.py").write_text(
+            "open('trap', 'a').write(__name__)\nraise ImportError('trapped')\n"
+        )
+    (smartfl.directory / "own.py").write_text("from smartfl.aggregators import Uniform as Own\n")
+    file = smartfl.write(tiny_tables(rounds=1, aggregator={"name": "own:Own"}))
+    script = Path(sys.executable).parent / "smartfl"
+    for how in (
+        ["run", "--workers", "1", "--out", "run"],
+        ["compare", "--aggregators", "own:Own,fedavg", "--jobs", "2"],
+    ):
+        done = subprocess.run(
+            [script, how[0], file, *how[1:]], cwd=smartfl.directory, capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    assert not (smartfl.directory / "trap").exists()

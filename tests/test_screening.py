@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +15,10 @@ from torch import nn
 
 from smartfl.aggregators.fedavg import FedAvg
 from smartfl.aggregators.median import Median
+from smartfl.aggregators.uniform import Uniform
+from smartfl.errors import UserError
 from smartfl.flat import FlatSpec
+from smartfl.registry import build
 from smartfl.screening import collect, screen, screened
 from smartfl.types import Aggregate, Dropped, Server, Updates
 
@@ -51,6 +56,7 @@ def test_screening_makes_no_copy_of_the_matrix():
     """A matrix of 256 MB in a process of its own: the peak may grow by a tenth of it."""
     code = """
 import resource, torch
+from smartfl.registry import build
 from smartfl.screening import screen
 from smartfl.types import Updates
 torch.set_num_threads(1)
@@ -76,6 +82,13 @@ def test_impossible_counts_are_refused(count):
     assert clean.ids == (1,)
     assert clean.dropped is not None
     assert clean.dropped[0].reason == f"its sample count is {count:g}"
+
+
+def test_a_negative_number_of_steps_is_refused():
+    """FedNova divides by them.  None is legal."""
+    clean = screen(Updates.of([[1.0], [2.0], [3.0]], num_steps=[3, -1, 0]))
+    assert clean.ids == (0, 2)
+    assert clean.dropped == (Dropped(1, "its step count is -1"),)
 
 
 def test_a_count_of_zero_is_legal():
@@ -146,3 +159,108 @@ def test_a_bad_client_is_as_good_as_absent(rows, data):
 def test_a_rule_passes_on_who_was_refused_before_it_was_called():
     updates = collect({1: torch.ones(2), 2: torch.ones(3)}, {1: 1.0, 2: 1.0}, torch.zeros(2), FlatSpec.plain(2))
     assert [d.id for d in FedAvg()(updates).dropped] == [2]
+
+
+GOOD = torch.ones(2)
+ROWS = {
+    "absent": (None, "its model is no tensor but of type NoneType"),
+    "a list": ([1.0, 2.0], "its model is no tensor but of type list"),
+    "a number": (7, "its model is no tensor but of type int"),
+    "complex": (torch.ones(2, dtype=torch.complex64), "its model is no plain tensor of real numbers"),
+    "sparse": (torch.ones(2).to_sparse(), "its model is no plain tensor of real numbers"),
+    "without content": (torch.ones(2, device="meta"), "its model is no plain tensor of real numbers"),
+    "objects": (np.array([None, 1.0], dtype=object), "its model is an array of object"),
+    "too large": (torch.full((2,), 1e300, dtype=torch.float64), "value 0 of its model is inf"),
+}
+COUNTS = [None, "7", [3.0], {}, 10**400, -(10**400), NAN, INF, -1, 1j, torch.ones(2), torch.tensor(-3), object()]
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_collect_refuses_whatever_a_row_is(kind):
+    row, reason = ROWS[kind]
+    updates = collect({1: GOOD, 2: row}, {1: 1, 2: 1}, torch.zeros(2), FlatSpec.plain(2))
+    assert updates.ids == (1,)
+    assert [d.id for d in updates.dropped] == [2]
+    assert updates.dropped[0].reason.startswith(reason)
+
+
+@pytest.mark.parametrize("count", COUNTS, ids=range(len(COUNTS)))
+@pytest.mark.parametrize("field", ["num_examples", "num_steps"])
+def test_collect_refuses_whatever_a_number_is(field, count):
+    numbers = {"num_examples": {1: 5.0, 2: 5.0}, "num_steps": {1: 5, 2: 5}}
+    numbers[field][2] = count
+    updates = collect({1: GOOD, 2: GOOD}, origin=torch.zeros(2), spec=FlatSpec.plain(2), **numbers)
+    assert (updates.ids, [d.id for d in updates.dropped]) == ((1,), [2])
+    del numbers[field][2]
+    assert collect({1: GOOD, 2: GOOD}, origin=torch.zeros(2), spec=FlatSpec.plain(2), **numbers).ids == (1,)
+
+
+@pytest.mark.parametrize("steps", [0.5, 1e300, 1 << 60])
+def test_collect_refuses_numbers_of_steps_that_are_no_whole_numbers(steps):
+    assert len(collect({1: GOOD}, {1: 1}, torch.zeros(2), FlatSpec.plain(2), {1: steps})) == 0
+
+
+def test_collect_takes_arrays_and_numbers_of_any_kind():
+    rows = {1: np.array([1.0, 2.0]), 2: torch.tensor([1, 2]), 3: torch.ones(2, requires_grad=True)}
+    counts = {1: np.float32(2.5), 2: torch.tensor(3), 3: 123_456_789}
+    updates = collect(rows, counts, torch.zeros(2), FlatSpec.plain(2), {1: np.int64(1), 2: 2, 3: torch.tensor(3.0)})
+    assert updates.ids == (1, 2, 3)
+    assert updates.num_examples.tolist() == [2.5, 3, 123_456_789]
+    assert updates.num_steps.tolist() == [1, 2, 3]
+    assert not updates.matrix.requires_grad
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+@pytest.mark.parametrize("part", ["vector", "coefficients"])
+def test_what_is_not_finite_never_becomes_the_global_model(part, bad):
+    def rule(updates: Updates, server: Server | None) -> Aggregate:
+        values = {"vector": torch.ones(2), "coefficients": torch.ones(3, dtype=torch.float64) / 3}
+        values[part][0] = bad
+        return Aggregate(**values, events=("said",))
+
+    result = screened(rule, Updates.of(torch.ones(3, 2), origin=[7.0, 8.0]), None)
+    assert (result.vector.tolist(), result.coefficients.tolist()) == ([7, 8], [0, 0, 0])
+    assert result.events == ("said", "the rule's result is not finite: the global model is kept")
+
+
+class Forgetful(Uniform):
+    def aggregate(self, updates: Updates, server: Server | None) -> Aggregate:
+        return updates.matrix.mean(dim=0)  # type: ignore[return-value]
+
+
+LINE = inspect.getsourcelines(Forgetful.aggregate)[1]
+VECTOR = torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("returned", "fault"),
+    [
+        (None, "it returned None"),
+        (VECTOR, "it returned a Tensor"),
+        (Aggregate([0.0, 0.0]), "its vector is a list"),
+        (Aggregate(torch.zeros(2, dtype=torch.int64)), "its vector is a Tensor, a tensor of real numbers"),
+        (Aggregate(torch.zeros(3)), r"its vector has shape \(3,\), \(2,\) is accepted"),
+        (Aggregate(VECTOR, [0.5, 0.5]), "its coefficients are a list"),
+        (Aggregate(VECTOR, torch.ones(5)), r"its coefficients have shape \(5,\), \(1,\) is accepted"),
+    ],
+)
+def test_a_rule_that_returns_something_else_is_named(returned, fault):
+    def mine(updates: Updates, server: Server | None) -> Aggregate:
+        return returned
+
+    line = inspect.getsourcelines(mine)[1]
+    with pytest.raises(UserError, match=rf"^rule 'mine' \(.*test_screening\.py, line {line}\) must return .*{fault}"):
+        screened(mine, Updates.of([[1.0, 2.0]]), None)
+
+
+def test_a_rule_of_a_class_is_named_by_the_line_of_its_formula():
+    with pytest.raises(UserError, match=rf"^rule 'Forgetful' \(.*test_screening\.py, line {LINE}\)"):
+        Forgetful()(Updates.of([[1.0, 2.0]]))
+
+
+@pytest.mark.parametrize("name", ["fednova", "fedavg"])
+def test_numbers_that_overflow_in_a_rule_leave_the_model(name):
+    """Each is finite and legal; together they are too much for float32."""
+    rule = build("aggregators", name, {})
+    updates = Updates.of([[3e38], [-3e38]], [1e300, 1.0], num_steps=[1, 1 << 53], origin=[5.0])
+    assert torch.isfinite(rule(updates).vector).all()

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from smartfl.commands import report
 from smartfl.commands.data import app as data_commands
-from smartfl.errors import FetchError, UserError, WorkerError
+from smartfl.errors import FetchError, RecordsError, UserError, WorkerError
 from smartfl.flower.command import app as flower_commands
 from smartfl.interruption import Interrupted, interruptible
 from smartfl.measure.command import bench
@@ -172,10 +172,13 @@ def list_(kind: Annotated[str, typer.Argument(metavar="KIND")]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: 0 for success, 2 for a user's mistake, 1 for a failure, 130 for Ctrl-C."""
+    """The entry point: 0 for success, 2 for a user's mistake, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
-    sys.path.insert(0, str(Path.cwd()))  # a dotted path such as my_model:Net means the user's own file
+    # A dotted path such as my_model:Net means the user's own file; a file that is called like a library never comes
+    # before that library, as with `python -m` it would.
+    here = str(Path.cwd())
+    sys.path[:] = [*(place for place in sys.path if place not in ("", here)), here]
     arguments = ["--debug", *(a for a in arguments if a != "--debug")] if debug else arguments
     try:
         app(arguments)  # typer ends with sys.exit by itself, with 2 for a wrong command line
@@ -184,14 +187,14 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exc()
         _say(str(error))
         sys.exit(2)
-    except Interrupted:
+    except Interrupted as how:
         same = "the same command without --fresh" if "--fresh" in arguments else "the same command"
-        _say(f"interrupted; the finished rounds are kept: {same} goes on (run: with --resume)")
-        sys.exit(130)
+        _say(f"{how}; the finished rounds are kept: {same} goes on (run: with --resume)")
+        sys.exit(how.status)
     except Exception as error:
         if debug:
             traceback.print_exc()
-        ours = isinstance(error, WorkerError | FetchError)
+        ours = isinstance(error, WorkerError | FetchError | RecordsError)
         detail = str(error).splitlines()[0] if ours else f"{type(error).__name__}: {error}"
         _say(detail if debug else f"{detail} (--debug shows the traceback)")
         sys.exit(1)

@@ -17,3 +17,7 @@ class FetchError(RuntimeError):
 
 class WorkerError(RuntimeError):
     """A worker process failed; the message names the client it was training (exit status 1)."""
+
+
+class RecordsError(RuntimeError):
+    """Records on disk that are no longer what a run wrote there (exit status 1)."""

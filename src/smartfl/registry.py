@@ -9,6 +9,7 @@ A name with a colon is a dotted path ("my_module:MyModel") and needs no registra
 from __future__ import annotations
 
 import inspect
+import math
 import typing
 from collections.abc import Callable, Container, Mapping, Sequence
 from difflib import get_close_matches
@@ -58,6 +59,14 @@ def resolve(kind: Kind, name: str, key: str = "") -> Callable[..., Any]:
     raise UserError(f"{what} is unknown; accepted: {', '.join(names(kind))}, or module:name")
 
 
+def module_of(kind: Kind, name: str) -> str | None:
+    """The module that a registered name or a dotted path is loaded from; None for a name that is neither."""
+    entry = _entries(kind).get(name)
+    if entry is not None:
+        return entry.module
+    return name.partition(":")[0] if ":" in name else None
+
+
 def parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The named parameters of a factory."""
     return {
@@ -97,6 +106,7 @@ def build(
     supplied = {k: v for k, v in (context or {}).items() if k in accepted}
     free = {k: p for k, p in accepted.items() if k not in supplied}
     given = dict(settings)
+    check_finite(given, setting)
     if isinstance(inner := given.get("rule"), Mapping):
         table = {k: v for k, v in inner.items() if k != "name"}
         if "name" not in inner:
@@ -120,6 +130,18 @@ def build(
         return factory(**supplied, **values)
     except UserError as error:
         raise located(error, setting, accepted, key) from error
+
+
+def check_finite(value: Any, where: str) -> None:
+    """Refuse inf and nan anywhere in a setting: JSON has no such numbers, and a record would hold null instead."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where} = {value}: a finite number is accepted")
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            check_finite(inner, f"{where}.{key}" if where else str(key))
+    if isinstance(value, list | tuple):
+        for inner in value:
+            check_finite(inner, where)
 
 
 def located(error: UserError, setting: str, accepted: Container[str], key: str = "") -> UserError:

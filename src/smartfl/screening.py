@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from smartfl.flat import FlatSpec
+from smartfl.guard import guarded
+from smartfl.messages import Refused, read_count, read_row, read_steps
 from smartfl.types import Aggregate, Dropped, Server, Updates
 
 Storage = Literal["float32", "bfloat16", "float16"]
@@ -20,7 +22,7 @@ def screen(updates: Updates) -> Updates:
     """The valid clients of ``updates``; ``dropped`` says who was refused and why.
 
     A client is invalid if a value of its row is NaN or ±Inf, a running variance is negative, or its sample
-    count is negative or not finite.  A count of 0 is legal.
+    count is negative or not finite, or its number of steps is negative.  A count of 0 is legal.
     """
     if updates.dropped is not None:
         return updates
@@ -39,6 +41,8 @@ def screen(updates: Updates) -> Updates:
     counts = updates.num_examples
     for i in torch.nonzero(~torch.isfinite(counts) | (counts < 0)).flatten().tolist():
         reasons.setdefault(i, f"its sample count is {counts[i].item():g}")
+    for i in torch.nonzero(updates.num_steps < 0).flatten().tolist():
+        reasons.setdefault(i, f"its step count is {int(updates.num_steps[i])}")
     dropped = tuple(Dropped(updates.ids[i], reasons[i]) for i in sorted(reasons))
     if not reasons:
         return replace(updates, dropped=())
@@ -55,35 +59,43 @@ def _first_not_finite(row: Tensor) -> int | None:
 
 
 def collect(
-    rows: Mapping[int, Tensor],
-    num_examples: Mapping[int, float],
+    rows: Mapping[int, Any],
+    num_examples: Mapping[int, Any],
     origin: Tensor,
     spec: FlatSpec,
-    num_steps: Mapping[int, int] | None = None,
+    num_steps: Mapping[int, Any] | None = None,
     storage: Storage | None = None,
 ) -> Updates:
-    """Screened updates from rows that may not even have the right length (what arrives over a network).
+    """Screened updates from messages that may hold anything (what arrives over a network).
 
-    ``storage`` "bfloat16" or "float16" holds the matrix at half the size; rules compute in float32 all the same.  A
-    value beyond float16 (65,504) is refused as infinite.
+    A client is refused whatever is wrong with its row, sample count or number of steps: absent, of another type or
+    shape, too large for a float.  ``storage`` "bfloat16" or "float16" holds the matrix at half the size; rules compute
+    in float32 all the same.  A value beyond float16 (65,504) is refused as infinite.
     """
-    wrong = {i: tuple(row.shape) for i, row in rows.items() if row.shape != (spec.size,)}
-    ids = sorted(set(rows) - set(wrong))
+    read: dict[int, tuple[Tensor, float, int]] = {}
+    refused = []
+    for i, row in rows.items():
+        try:
+            steps = 1 if num_steps is None else read_steps(num_steps.get(i))
+            read[i] = read_row(row, spec.size), read_count(num_examples.get(i)), steps
+        except Refused as error:
+            refused.append(Dropped(i, str(error)))
+    ids = sorted(read)
     dtype = origin.dtype if storage is None else getattr(torch, storage)
     matrix = torch.empty((len(ids), spec.size), dtype=dtype, device=origin.device)
     for place, i in zip(matrix, ids, strict=True):
-        place.copy_(rows[i])
+        place.copy_(read[i][0])
+    counts, steps_made = [read[i][1] for i in ids], [read[i][2] for i in ids]
     updates = screen(
         Updates.of(
             matrix,
-            [float(num_examples[i]) for i in ids],
+            torch.tensor(counts, dtype=torch.float64),
             origin,
-            num_steps=[1 if num_steps is None else num_steps[i] for i in ids],
+            num_steps=torch.tensor(steps_made, dtype=torch.int64),
             ids=ids,
             spec=spec,
         )
     )
-    refused = [Dropped(i, f"its model has shape {shape}, ({spec.size},) expected") for i, shape in wrong.items()]
     both = sorted([*(updates.dropped or ()), *refused], key=lambda d: d.id)
     return replace(updates, dropped=tuple(both))
 
@@ -91,7 +103,7 @@ def collect(
 def screened(rule: Callable[[Updates, Server | None], Aggregate], updates: Updates, server: Server | None) -> Aggregate:
     """Screen, run ``rule`` on the survivors, and give the refused clients weight 0 in the result.
 
-    With no survivor the global model stays as it was.
+    With no survivor the global model stays as it was, and so it does where the rule's result is not finite.
     """
     clean = screen(updates)
     dropped = clean.dropped or ()
@@ -99,7 +111,7 @@ def screened(rule: Callable[[Updates, Server | None], Aggregate], updates: Updat
         zeros = torch.zeros(len(updates), dtype=torch.float64)
         event = f"no valid client among {len(updates)}: the global model is kept"
         return Aggregate(updates.origin.clone(), zeros, events=(event,), dropped=dropped)
-    result = rule(clean, server)
+    result = guarded(rule(clean, server), rule, clean)
     coefficients = result.coefficients
     if coefficients is not None and len(clean) < len(updates):
         place = {client: i for i, client in enumerate(updates.ids)}

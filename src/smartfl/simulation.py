@@ -21,6 +21,7 @@ from smartfl.attackers import count_attackers
 from smartfl.attacks.base import Knowledge
 from smartfl.confidence import proxy_statement, weight_statement
 from smartfl.data.dataset import Dataset
+from smartfl.errors import UserError
 from smartfl.executors.bench import Job, bundle_sizes
 from smartfl.executors.board import Board
 from smartfl.executors.cohort import Crew, evaluate_models, new_board, train_cohort
@@ -66,6 +67,11 @@ class Simulation:
         self.callback = Callbacks(callbacks)
         self.server_device = "cpu" if device == "mps" else device  # rules add up in float64, which MPS does not have
         self.workers = workers or cores()
+        if executor == "serial" and experiment.client.timeout is not None:
+            raise UserError(
+                "client.timeout needs worker processes, which can be ended: run without --executor serial, a grid with "
+                "--jobs 1"
+            )
         self.rules, self.attack = resolved.new_rules(), resolved.new_attack()
         self.algorithm, self.recipe = resolved.algorithm, resolved.recipe
         self.federation = build_federation(experiment, self.rules[0].needs_proxy, dataset)
@@ -107,7 +113,7 @@ class Simulation:
                 started = time.perf_counter()
                 cohort = self._sample_cohort(t)
                 malicious = self._malicious(cohort, t)
-                updates = train_cohort(
+                updates, late = train_cohort(
                     crew, board, self.state, self.specs, shards, self.algorithm, cohort, malicious, t
                 )
                 trained = time.perf_counter()
@@ -116,6 +122,7 @@ class Simulation:
                         self._poison(g, replace(u, planned=planned), malicious, t) for g, u in enumerate(updates)
                     ]
                     aggregates = self._aggregate(updates, t)
+                aggregates = [replace(a, dropped=(*a.dropped, *lost)) for a, lost in zip(aggregates, late, strict=True)]
                 self._advance(t, updates, aggregates, board)
                 aggregated = time.perf_counter()
                 accuracy, loss = self._evaluate(crew, board, t)

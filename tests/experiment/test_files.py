@@ -169,3 +169,31 @@ def test_a_resolved_experiment_survives_its_file(tiny, tmp_path, change):
 
 def test_the_demo_is_a_preset():
     assert "demo" in preset_names()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"name = '\xff'", "cannot be read: 'utf-8' codec"),
+        (b"a = " + b"[" * 100_000, "nested too deep"),
+        (b"seed = " + b"9" * 5000, "is not valid TOML: Exceeds the limit"),
+        (b"#" * (1 << 24), "larger than 8 MB"),
+    ],
+    ids=["not UTF-8", "deep", "a long number", "huge"],
+)
+def test_a_hostile_file_is_one_sentence(tmp_path, content, complaint):
+    file = tmp_path / "hostile.toml"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=rf"^experiment file '.*hostile\.toml' .*{complaint}"):
+        read_experiment(file)
+
+
+def test_a_file_without_end_is_not_read_to_it():
+    with pytest.raises(UserError, match="larger than 8 MB"):
+        read_experiment(Path("/dev/zero"))
+
+
+def test_a_deep_override_is_one_sentence(tmp_path):
+    (tmp_path / "plain.toml").write_text("rounds = 2")
+    with pytest.raises(UserError, match=r"^--set data\.options: the value is nested too deep"):
+        read_experiment(tmp_path / "plain.toml", ["data.options=" + "[" * 100_000])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from smartfl.errors import UserError
+from smartfl.errors import RecordsError, UserError
 from smartfl.experiment.files import read_experiment
 from smartfl.records.lines import read_lines
 from smartfl.runs import environment
@@ -150,6 +150,101 @@ def test_half_a_line_and_rounds_beyond_the_checkpoint_are_cut_off(experiment, wh
             file.write('{"round": 3, "accuracy": 0.1, "ids": []}\n{"round": 4, "acc')
     run(experiment, path, resume=True)
     assert outcome(path) == outcome(whole)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_records_without_the_checkpoint_that_they_imply_are_kept(experiment, tmp_path, every):
+    rare = experiment.model_copy(update={"checkpoint_every": every})
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(rare, path, stop=4)
+    before = [(path / name).read_bytes() for name in ("rounds.jsonl", "coefficients.jsonl")]
+    shutil.rmtree(path / "checkpoints")
+    with pytest.raises(UserError, match=r"records of 4 rounds but no checkpoint, .* after round 3: .* --fresh"):
+        run(rare, path, resume=True)
+    assert [(path / name).read_bytes() for name in ("rounds.jsonl", "coefficients.jsonl")] == before
+
+
+def test_checkpoints_that_cannot_be_read_stop_a_resume(experiment, tmp_path, monkeypatch):
+    """``glob`` would say that there are none, and the run would begin again."""
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(experiment, path, stop=3)
+    before = (path / "rounds.jsonl").read_bytes()
+    scan = os.scandir
+
+    def refuse(where="."):
+        if str(where).endswith("checkpoints"):
+            raise PermissionError(13, "Permission denied")
+        return scan(where)
+
+    listdir = os.listdir
+    monkeypatch.setattr("os.scandir", refuse)
+    monkeypatch.setattr("os.listdir", lambda where=".": refuse(where) and listdir(where))
+    with pytest.raises(UserError, match="cannot be read: Permission denied"):
+        run(experiment, path, resume=True)
+    assert (path / "rounds.jsonl").read_bytes() == before
+
+
+def test_a_restart_is_said(experiment, whole, tmp_path, caplog):
+    """Two rounds, and the first checkpoint would have come after the third."""
+    rare = experiment.model_copy(update={"checkpoint_every": 3})
+    with pytest.raises(Cut):
+        run(rare, tmp_path / "cut", stop=2)
+    assert caplog.text == ""
+    run(rare, tmp_path / "cut", resume=True)
+    assert "had no checkpoint after 2 rounds: it starts again" in caplog.text
+    assert outcome(tmp_path / "cut") == outcome(whole)
+
+
+def test_a_gap_in_the_records_is_found(experiment, tmp_path):
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(experiment, path, stop=4)
+    file = path / "rounds.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:1] + lines[2:]))
+    with pytest.raises(UserError, match="whole up to round 1"):
+        run(experiment, path, resume=True)
+    assert file.read_text() == "".join(lines[:1] + lines[2:])
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe", b"[" * 100_000, b"7", b'{"round": 7}'])
+def test_a_damaged_last_line_is_made_again(experiment, whole, tmp_path, damage):
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(experiment, path, stop=3)
+    file = path / "coefficients.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]) + damage + b"\n")
+    run(experiment, path, resume=True)
+    assert outcome(path) == outcome(whole)
+
+
+def test_records_that_something_else_changed_during_the_run_are_no_result(experiment, whole, tmp_path):
+    """A line that is gone at the end is told of; what follows the last line is cut off."""
+
+    def spoil(change):
+        class Change(Callback):
+            def on_round(self, run, record):
+                if record.round == 4:
+                    change(tmp_path / "run" / "rounds.jsonl")
+
+        return execute(experiment, tmp_path / "run", executor="serial", callbacks=[Change()], fresh=True)
+
+    with pytest.raises(RecordsError, match=r"rounds\.jsonl' is whole up to round 1 of 4 only"):
+        spoil(lambda file: file.write_text("".join(file.read_text().splitlines(keepends=True)[:1])))
+    assert not (tmp_path / "run" / "result.json").exists()
+    spoil(lambda file: file.open("a").write("from elsewhere"))
+    assert outcome(tmp_path / "run") == outcome(whole)
+    assert (tmp_path / "run" / "rounds.jsonl").read_bytes().count(b"\n") == 4
+
+
+def test_a_result_that_cannot_be_read_is_made_again(experiment, whole):
+    before = (whole / "result.json").read_bytes()
+    for damage in (b"", b"\xff", b"[1]", b'{"final": 1.0, "unknown": 2}', b"[" * 100_000):
+        (whole / "result.json").write_bytes(damage)
+        run(experiment, whole, resume=True)
+        assert (whole / "result.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("lost", ["rounds.jsonl", "coefficients.jsonl"])
@@ -293,6 +388,61 @@ def test_a_users_own_experiment_does_not_make_a_directory_a_run(tiny, tmp_path):
     assert (tmp_path / "checkpoints" / "weights.bin").exists()
 
 
+@pytest.mark.parametrize("disguise", ["lock", "experiment.toml", ".smartfl-run", "environment.json"])
+def test_a_file_of_our_names_does_not_make_a_directory_ours(tiny, tmp_path, disguise):
+    (tmp_path / disguise).write_text("rounds = 2")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "weights.bin").write_text("weeks of work")
+    (tmp_path / "result.json").write_text("{}")
+    for options in ({}, {"resume": True}, {"fresh": True}):
+        with pytest.raises(UserError, match="holds other files and is no run of ours"):
+            run(tiny(), tmp_path, **options)
+    assert len(list(tmp_path.rglob("*"))) == 4
+
+
+def test_a_run_from_before_there_was_a_marker_goes_on(experiment, whole, tmp_path):
+    path = tmp_path / "cut"
+    with pytest.raises(Cut):
+        run(experiment, path, stop=2)
+    (path / ".smartfl-run").unlink()
+    run(experiment, path, resume=True)
+    assert outcome(path) == outcome(whole)
+    assert (path / ".smartfl-run").exists()
+
+
+def test_fresh_leaves_what_is_not_ours(tiny, whole):
+    (whole / "notes.txt").write_text("mine")
+    (whole / "checkpoints" / "weights.bin").write_text("weeks of work")
+    run(tiny(rounds=1), whole, fresh=True)
+    assert (whole / "notes.txt").exists()
+    assert (whole / "checkpoints" / "weights.bin").exists()
+    assert sorted(p.name for p in (whole / "checkpoints").glob("round-*.json")) == ["round-000001.json"]
+
+
+@pytest.mark.parametrize("moment", range(1, 16))
+def test_a_kill_while_fresh_removes_a_run_leaves_nothing_of_it(experiment, whole, tmp_path, monkeypatch, moment):
+    """Whatever was removed by then, the next --resume runs the experiment from the start."""
+    calls = iter(range(1, 100))
+    unlink = Path.unlink
+
+    def killed(self, missing_ok=False):
+        if next(calls) == moment:
+            raise Cut
+        unlink(self, missing_ok)
+
+    path = tmp_path / "again"
+    shutil.copytree(whole, path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(Cut):
+            run(experiment, path, fresh=True)
+    run(experiment, path, resume=True)
+    assert outcome(path) == outcome(whole)
+    if moment > 7:  # the first seven remove what earlier kills left half-written
+        before, after = ((p / "environment.json").stat().st_mtime_ns for p in (whole, path))
+        assert after > before
+
+
 def test_a_directory_that_cannot_be_written_is_one_sentence(tiny, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
@@ -331,3 +481,21 @@ def test_records_are_valid_json_even_when_a_model_diverges(tiny, tmp_path):
     assert [line["loss"] for line in lines] == [None, None]
     assert lines[0]["accuracy"] is None
     assert lines[1]["accuracy"] is not None
+
+
+def test_a_run_in_which_every_client_is_refused_says_so(smartfl, tiny_tables):
+    """On the terminal, once, and in its result, where a run with valid clients has no word of warnings."""
+    client = {"optimizer": "sgd", "lr": 3e38, "epochs": 2}  # every client diverges
+    file = smartfl.write(tiny_tables(client=client, rounds=3))
+    done = smartfl("run", file, "--out", "run", "--executor", "serial")
+    assert done.returncode == 0
+    said = "every client was refused in every round: the model is the one that the run began with"
+    assert done.stderr.splitlines() == [
+        "round 1: every client of the round was refused: the global model is kept (rounds.jsonl has the reasons)",
+        f"the run in 'run': {said}",
+    ]
+    assert json.loads((smartfl.directory / "run" / "result.json").read_text())["warnings"] == [said]
+    again = smartfl("run", file, "--out", "run", "--executor", "serial", "--resume")
+    assert again.stdout == done.stdout
+    smartfl("run", smartfl.write(tiny_tables(rounds=1), "good.toml"), "--out", "good", "--executor", "serial")
+    assert "warnings" not in json.loads((smartfl.directory / "good" / "result.json").read_text())

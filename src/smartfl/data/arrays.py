@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smartfl.data.bounds import check_bytes, class_count
 from smartfl.data.dataset import Dataset, Dense
 from smartfl.data.split import stratified_split
 from smartfl.errors import UserError
@@ -17,6 +20,7 @@ from smartfl.errors import UserError
 Array = np.ndarray[Any, Any]
 
 CHANNELS = (1, 3, 4)
+KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def arrays(
@@ -30,7 +34,7 @@ def arrays(
     x   (N, F) features, (N, H, W) grey images, or (N, C, H, W) or (N, H, W, C) images: the axis with 1, 3 or 4
         entries is the channels, the first one where both could be. uint8 counts as pixels and is scaled to [0, 1];
         everything else becomes float32 and passes as it is.
-    y   (N,) whole numbers from 0.
+    y   (N,) whole numbers from 0; every class must occur, unless ``num_classes`` says how many there are.
 
     Without x_test and y_test a fixed fifth of every class is the test part. ``mean`` and ``std`` have one entry per
     channel (per feature for (N, F)), or one for all, and refer to scaled pixels. Pickled arrays are refused.
@@ -44,9 +48,7 @@ def arrays(
     else:
         train, test = stratified_split(y_train, "path")
         x_test, y_test, x_train, y_train = x_train[test], y_train[test], x_train[train], y_train[train]
-    classes = 1 + int(max(y_train.max(), y_test.max()))
-    if num_classes is not None and num_classes < classes:
-        raise UserError(f"num_classes = {num_classes} is too small: '{path}' has labels up to {classes - 1}")
+    classes = class_count(np.concatenate([y_train, y_test]), num_classes, f"path = '{path}'")
     _check_scaling(mean, std, x_train.shape[1])
     return Dataset(
         Path(path).stem,
@@ -54,7 +56,7 @@ def arrays(
         torch.from_numpy(y_train),
         Dense(_tensor(x_test), mean, std),
         torch.from_numpy(y_test),
-        num_classes or classes,
+        classes,
     )
 
 
@@ -63,15 +65,18 @@ def _read(path: str) -> dict[str, Array]:
     if not file.is_file():
         raise UserError(f"path = '{path}' is not a file; an .npz file with x_train and y_train is accepted")
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise UserError(f"path = '{path}' holds a single array; an .npz file with x_train and y_train is accepted")
-        with loaded as archive:
-            found = {key: archive[key] for key in ("x_train", "y_train", "x_test", "y_test") if key in archive}
+        with file.open("rb") as start:
+            if start.read(6) == b"\x93NUMPY":
+                raise UserError(
+                    f"path = '{path}' holds a single array; an .npz file with x_train and y_train is accepted"
+                )
+        _check_sizes(path, file)
+        with np.load(file, allow_pickle=False) as archive:
+            found = {key: archive[key] for key in KEYS if key in archive}
             others = sorted(set(archive.files) - set(found))
     except UserError:
         raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise UserError(f"path = '{path}' cannot be read as an .npz file without pickles: {error}") from error
     missing = {"x_train", "y_train"} - set(found)
     if ("x_test" in found) != ("y_test" in found):
@@ -82,12 +87,31 @@ def _read(path: str) -> dict[str, Array]:
     return found
 
 
+def _check_sizes(path: str, file: Path) -> None:
+    """Refuse arrays that are larger than what is packed, or than memory, before NumPy reserves room for them."""
+    with zipfile.ZipFile(file) as archive:
+        packed = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in KEYS]
+        # In the beginning as bytes, then as float32, and once more where a part becomes the test set.
+        check_bytes(4 * sum(info.file_size for info in packed), f"path = '{path}'")
+        for info in packed:
+            with archive.open(info) as stream:
+                version = np.lib.format.read_magic(stream)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(stream)
+            if prod(shape) * dtype.itemsize > info.file_size:
+                raise UserError(f"path = '{path}': {info.filename} announces more values than it holds")
+
+
 def _samples(path: str, found: dict[str, Array], part: str) -> tuple[Array, Array]:
     """Samples with channels first, and int64 labels."""
     x, y = found[f"x_{part}"], found[f"y_{part}"]
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or (len(y) and int(y.min()) < 0):
+    if (
+        y.ndim != 1
+        or not np.issubdtype(y.dtype, np.integer)
+        or (len(y) and not 0 <= int(y.min()) <= int(y.max()) < 2**63)
+    ):
         raise UserError(f"path = '{path}': y_{part} must be (N,) whole numbers from 0, got {y.dtype} {y.shape}")
     if x.ndim not in (2, 3, 4) or not (np.issubdtype(x.dtype, np.number) or x.dtype == bool) or np.iscomplexobj(x):
         raise UserError(f"path = '{path}': x_{part} must be real numbers (N, F) or images, got {x.dtype} {x.shape}")

@@ -83,7 +83,7 @@ def _read(entry: Path) -> Decoded | None:
     try:
         expected = json.loads((entry / "manifest.json").read_text())["arrays"]
         decoded = Decoded({name: _load(entry / f"{name}.npy") for name in expected})
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, RecursionError, AttributeError) as error:
         log.warning("cache entry %s is unreadable (%s) and will be rebuilt", entry, error)
         return None
     if decoded.manifest != expected:
@@ -94,6 +94,8 @@ def _read(entry: Path) -> Decoded | None:
 
 def _load(path: Path) -> Array:
     """The array in a file; a large one is mapped copy-on-write, which costs a third of reading it into new memory."""
+    if not path.is_file():
+        raise OSError(f"{path} is no regular file")
     large = path.stat().st_size > MAPPED_BYTES
     return np.asarray(np.load(path, mmap_mode="c" if large else None, allow_pickle=False))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -18,6 +20,22 @@ from smartfl.errors import UserError
 
 PIXELS = 3 * 32 * 32
 CHUNK = 10_000
+MOST_BYTES = 1 << 28  # of an unpacked archive; the authors' have 186 MB at most
+MOST_MEMBERS = 100
+
+
+class _Bounded(io.BufferedIOBase):
+    """A stream that ends in an error where it goes on for longer than any copy of the dataset."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self._stream, self._left = stream, MOST_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        part = self._stream.read(self._left + 1 if size is None or size < 0 else size)
+        self._left -= len(part)
+        if self._left < 0:
+            raise tarfile.ReadError(f"more than {MOST_BYTES >> 20} MB when unpacked")
+        return part
 
 
 @dataclass(frozen=True)
@@ -46,8 +64,10 @@ class Files:
                     yield batch, file
             return
         wanted = {file: batch for batch, file in self.members.items()}
-        with tarfile.open(self.archive, "r|gz") as tar:
-            for member in tar:
+        with gzip.open(self.archive) as unpacked, tarfile.open(fileobj=_Bounded(unpacked), mode="r|") as tar:
+            for number, member in enumerate(tar):
+                if number > MOST_MEMBERS:
+                    raise UserError(f"{self.archive} is refused: it has more than {MOST_MEMBERS} files")
                 name = PurePosixPath(member.name).name
                 if name in wanted and member.isfile() and (stream := tar.extractfile(member)) is not None:
                     yield wanted.pop(name), stream
@@ -100,18 +120,20 @@ def pickled_records(
     absent = [key for key in ("data", *fields) if key not in table]
     if absent:
         raise UserError(f"{where} is not a CIFAR batch: it has no {', '.join(absent)}")
-    pixels = np.asarray(table["data"])
+    pixels = table["data"]
+    if not isinstance(pixels, np.ndarray):
+        raise UserError(f"{where}: data must be an array, not a {type(pixels).__name__}")
     if pixels.dtype != np.uint8 or pixels.shape != (count, PIXELS):
         raise UserError(f"{where} holds {pixels.dtype} pixels {pixels.shape}, expected uint8 {(count, PIXELS)}")
     yield 0, pixels, [_labels(table[field], field, count, where) for field in fields]
 
 
 def _labels(values: Any, field: str, count: int, where: str) -> Array:
-    try:
-        labels = np.asarray(values)
-        plain = labels.shape == (count,) and labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() <= 255
-    except ValueError:
-        plain = False
+    plain = isinstance(values, list | np.ndarray) and len(values) == count
+    if plain and isinstance(values, list):
+        plain = all(type(value) is int and 0 <= value <= 255 for value in values)
+    elif plain:
+        plain = values.shape == (count,) and values.dtype.kind in "iu" and 0 <= values.min() <= values.max() <= 255
     if not plain:
         raise UserError(f"{where}: {field} must be {count} whole numbers in 0 … 255")
-    return labels.astype(np.uint8)
+    return np.asarray(values).astype(np.uint8)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smartfl.data.bounds import class_count
 from smartfl.data.dataset import Dataset, Dense
 from smartfl.errors import UserError
 
@@ -66,7 +67,7 @@ def _classes(split: Any, label: str) -> list[Any]:
         return list(range(len(declared)))
     values = set(split[label])
     if all(isinstance(value, int) and value >= 0 for value in values):
-        return list(range(max(values) + 1))
+        return list(range(class_count(np.array(sorted(values)), None, f"label = {label!r}")))
     if all(isinstance(value, str) for value in values):
         return sorted(values)
     raise UserError(f"label = {label!r}: whole numbers from 0 or strings are accepted")

@@ -12,6 +12,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
+from smartfl.data.bounds import check_bytes, check_regular
 from smartfl.data.cache import Array
 from smartfl.errors import UserError
 
@@ -36,6 +37,7 @@ def read_idx(path: Path, shape: tuple[int, ...] | None = None) -> Array:
         if shape is not None and found != shape:
             raise UserError(f"{path} holds {_times(found)} values, expected {_times(shape)}")
         dtype = np.dtype(TYPES[head[2]])
+        check_bytes(2 * prod(found) * dtype.itemsize, str(path))
         return _payload(stream, path, prod(found) * dtype.itemsize).view(dtype).reshape(found)
 
 
@@ -43,6 +45,7 @@ def read_idx(path: Path, shape: tuple[int, ...] | None = None) -> Array:
 def _reading(path: Path) -> Iterator[BinaryIO]:
     """The file's decompressed bytes; whatever the decompressor says is put as a user error that names the file."""
     try:
+        check_regular(path, str(path))
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smartfl.data.bounds import check_bytes, check_regular
 from smartfl.data.dataset import Dataset, Dense
 from smartfl.data.split import stratified_split
 from smartfl.errors import UserError
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow knows many more, some of which run programs
+MOST_PIXELS = 1 << 26
+MOST_EDGE = 4096
 
 
 def image_folder(path: str, size: int = 32, channels: int = 3) -> Dataset:
@@ -28,8 +33,8 @@ def image_folder(path: str, size: int = 32, channels: int = 3) -> Dataset:
     """
     if channels not in (1, 3):
         raise UserError(f"channels = {channels} is not accepted: 1 (grey) or 3 (RGB)")
-    if size < 1:
-        raise UserError(f"size = {size} is not accepted: the edge in pixels is at least 1")
+    if not 1 <= size <= MOST_EDGE:
+        raise UserError(f"size = {size} is not accepted: the edge in pixels is 1 … {MOST_EDGE}")
     root = Path(path).expanduser()
     if not root.is_dir():
         raise UserError(f"path = '{path}' is not a folder; one with train/<class>/ or <class>/ is accepted")
@@ -63,6 +68,7 @@ def _load(path: str, source: Path, classes: list[str], size: int, channels: int)
         if not images:
             raise UserError(f"path = '{path}': '{folder}' has no image; accepted: {' '.join(sorted(SUFFIXES))}")
         files += [(file, label) for file in images]
+    check_bytes(2 * len(files) * channels * size * size, f"path = '{path}'")
     values = torch.empty(len(files), channels, size, size, dtype=torch.uint8)
     for i, (file, _) in enumerate(files):
         values[i] = _pixels(path, file, size, channels)
@@ -75,10 +81,18 @@ def _pixels(path: str, file: Path, size: int, channels: int) -> Tensor:
     except ImportError as error:
         raise UserError("dataset 'image_folder' needs Pillow: pip install 'smartfl[report]'") from error
     try:
-        with Image.open(file) as opened:
+        check_regular(file, f"path = '{path}': image '{file}'")
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(file, formats=FORMATS) as opened,
+        ):
+            if opened.width * opened.height > MOST_PIXELS:
+                raise ValueError(f"{opened.width} × {opened.height} pixels, at most {MOST_PIXELS} are accepted")
             # Cameras store the rotation beside the pixels.
             upright = _in_bytes(ImageOps.exif_transpose(opened)).convert("L" if channels == 1 else "RGB")
             resized = upright.resize((size, size), Image.Resampling.BILINEAR)
+    except UserError:
+        raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"path = '{path}': image '{file}' cannot be read ({error})") from error
     return torch.from_numpy(np.array(resized)).reshape(size, size, channels).permute(2, 0, 1)

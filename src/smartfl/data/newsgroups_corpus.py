@@ -106,7 +106,9 @@ def _documents(part: Any, path: Path, split: str) -> list[tuple[str, str, str]]:
     try:
         names = [str(name) for name in part["target_names"]]
         files = [str(file).replace("\\", "/").rpartition("/")[2] for file in part["filenames"]]
-        texts, targets = part["data"], np.asarray(part["target"])
+        texts, targets = part["data"], part["target"]
+        if not isinstance(targets, np.ndarray):
+            raise TypeError("the targets are no array")
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a document is not text")
         return [(names[target], file, text) for target, file, text in zip(targets, files, texts, strict=True)]

@@ -3,13 +3,11 @@
 A pickle is a program; plain ``pickle.load`` runs whatever a stranger wrote into it. Here no global of the pickle is
 ever imported: the handful of names that NumPy writes are answered by stand-ins of ours that collect bytes, and every
 other name is refused. Arrays are then built from those bytes for a short list of plain dtypes, so not even NumPy's own
-``__setstate__`` sees the file.
+``__setstate__`` sees the file. Not even the standard unpickler does: see pickle_machine.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +15,11 @@ from typing import Any
 import numpy as np
 
 from smartfl.data.cache import Array
+from smartfl.data.pickle_machine import Machine, Refused
 from smartfl.errors import UserError
 
 SCALARS = (bool, int, float, str, bytes, bytearray, np.generic)
 PLAIN_DTYPE = re.compile(r"([<>|=]?)([biufSU]\d+)")
-
-
-class Refused(Exception):
-    """Something in the pickle that is not data."""
 
 
 class _DType:
@@ -77,6 +72,7 @@ class _Answer:
     """A stand-in for a global: callable, and closed to the pickle's attempts to set attributes on it."""
 
     __slots__ = ("_function",)
+    answers = True
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -88,23 +84,23 @@ class _Answer:
         raise Refused("state for a function")
 
 
+class _Budget:
+    """Bytes that are made of others may be made of the same ones again and again: not more than the file bears."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = 4 * len(data) + (1 << 16)
+
+    def spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise Refused("more bytes than it has")
+
+
 def _from_bytes(raw: Any, dtype: Any, shape: Any, order: Any) -> Array:
-    if not isinstance(dtype, _DType) or not isinstance(raw, (bytes, bytearray, str)):
+    if not isinstance(dtype, _DType) or not isinstance(raw, (bytes, bytearray)):
         raise Refused("an array of Python objects")
-    data = raw.encode("latin1") if isinstance(raw, str) else raw
     sizes = shape if isinstance(shape, tuple) else (shape,)
-    return np.frombuffer(data, dtype.resolve()).reshape(sizes, order="F" if order in ("F", b"F") else "C")
-
-
-def _scalar(dtype: Any, raw: Any = b"") -> Any:
-    return _from_bytes(raw, dtype, (), "C")[()]
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """Protocol 2 spells Python 3's bytes as a call of ``_codecs.encode``."""
-    if encoding not in ("latin1", "latin-1"):
-        raise Refused(f"the codec {encoding!r}")
-    return text.encode("latin1")
+    return np.frombuffer(raw, dtype.resolve()).reshape(sizes, order="F" if order in ("F", b"F") else "C")
 
 
 def _empty_bytes(*args: Any) -> bytes:
@@ -113,36 +109,42 @@ def _empty_bytes(*args: Any) -> bytes:
     return b""
 
 
-def _answers() -> dict[tuple[str, str], Any]:
-    """Fresh stand-ins, by module and name as NumPy 1 and 2 write them."""
+def _finder(budget: _Budget, bunch: bool) -> Callable[[str, str], Any]:
+    """Answers to the names that NumPy 1 and 2 write, and scikit-learn's Bunch; every other is refused."""
+
+    def latin1(text: str, encoding: str) -> bytes:
+        """Protocol 2 spells Python 3's bytes as a call of ``_codecs.encode``."""
+        if encoding not in ("latin1", "latin-1"):
+            raise Refused(f"the codec {encoding!r}")
+        budget.spend(len(text))
+        return text.encode("latin1")
+
+    def scalar(dtype: Any, raw: Any = b"") -> Any:
+        budget.spend(len(raw))
+        return _from_bytes(raw, dtype, (), "C")[()]
+
     answers: dict[tuple[str, str], Any] = {
         ("numpy", "ndarray"): _Answer(lambda *_: _Array()),
         ("numpy", "dtype"): _Answer(lambda code, *_: _DType(code)),
-        ("_codecs", "encode"): _Answer(_latin1),
+        ("_codecs", "encode"): _Answer(latin1),
         ("__builtin__", "bytes"): _Answer(_empty_bytes),
     }
     for core in ("numpy.core", "numpy._core"):
         answers[f"{core}.multiarray", "_reconstruct"] = _Answer(lambda *_: _Array())
-        answers[f"{core}.multiarray", "scalar"] = _Answer(_scalar)
+        answers[f"{core}.multiarray", "scalar"] = _Answer(scalar)
         answers[f"{core}.numeric", "_frombuffer"] = _Answer(
             lambda raw, dtype, shape, order, *_: _Array(_from_bytes(raw, dtype, shape, order))
         )
-    return answers
+    if bunch:
+        for module in ("sklearn.utils._bunch", "sklearn.utils", "sklearn.datasets.base"):
+            answers[module, "Bunch"] = _Answer(lambda *_: _Bunch())
 
-
-class _DataOnly(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, bunch: bool) -> None:
-        super().__init__(stream, encoding="bytes")
-        self._answers = _answers()
-        if bunch:
-            for module in ("sklearn.utils._bunch", "sklearn.utils", "sklearn.datasets.base"):
-                self._answers[module, "Bunch"] = _Bunch
-
-    def find_class(self, module: str, name: str) -> Any:
-        answer = self._answers.get((module, name))
-        if answer is None:
+    def find(module: str, name: str) -> Any:
+        if (module, name) not in answers:
             raise Refused(f"the global {module}.{name}")
-        return answer
+        return answers[module, name]
+
+    return find
 
 
 def safe_loads(data: bytes, file: object, bunch: bool = False) -> Any:
@@ -151,7 +153,7 @@ def safe_loads(data: bytes, file: object, bunch: bool = False) -> Any:
     Strings that Python 2 wrote come as bytes, as they are. Anything but data is refused and nothing of it is run.
     """
     try:
-        return _settle(_DataOnly(io.BytesIO(data), bunch).load(), {})
+        return _settle(Machine(_finder(_Budget(data), bunch)).run(data), {})
     except Refused as error:
         raise UserError(
             f"{file} is refused: its pickle holds {error}; accepted: NumPy arrays, lists, dicts, strings, numbers"

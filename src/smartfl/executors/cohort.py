@@ -14,7 +14,7 @@ from smartfl.executors.board import Board
 from smartfl.executors.bundles import bundled
 from smartfl.flat import FlatSpec
 from smartfl.state import State
-from smartfl.types import Updates
+from smartfl.types import Dropped, Updates
 
 
 class Crew(Protocol):
@@ -26,7 +26,7 @@ class Crew(Protocol):
 
     def __exit__(self, *reason: object) -> None: ...
 
-    def train(self, bundles: list[Bundle]) -> list[list[int]]: ...
+    def train(self, bundles: list[Bundle]) -> list[list[int] | None]: ...
 
     def evaluate(self, tasks: list[EvaluateTask]) -> list[int]: ...
 
@@ -48,10 +48,11 @@ def train_cohort(
     cohort: list[int],
     malicious: frozenset[int],
     t: int,
-) -> list[Updates]:
+) -> tuple[list[Updates], list[tuple[Dropped, ...]]]:
     """Train every client of ``cohort`` from its group's global model; one ``Updates`` per architecture group.
 
     The rows are views of the board: valid until the next round.  The client algorithm's states move on with it.
+    Clients that did not answer in time are in no ``Updates``; they come second, by group.
     """
     groups = len(specs)
     ordered = sorted(cohort, key=lambda client: (client % groups, client))  # a group's rows lie together
@@ -73,29 +74,46 @@ def train_cohort(
     steps = {
         task.client: count
         for bundle, counts in zip(bundles, done, strict=True)
+        if counts is not None
         for task, count in zip(bundle, counts, strict=True)
     }
+    answered = [task for task in tasks if task.client in steps]
+    slots = [task.slot for task in answered]
     if board.states.shape[1]:
-        after = board.states[: len(ordered)].clone()
+        after = board.states[slots]
+        before = before[slots]
         diverged = ~torch.isfinite(after).all(dim=1)  # one NaN in the shared state would reach every later client
         after[diverged] = before[diverged]
         if algorithm.shares:
             state.shared = algorithm.merge(state.shared, before, after, len(shards))
         # Rows of their own: views would keep the whole round's block alive until its last client comes back.
-        state.own |= {client: row.clone() for client, row in zip(ordered, after, strict=True)}
-    return [
-        _updates(board, state.vectors[g], spec, shards, [task for task in tasks if task.group == g], steps)
-        for g, spec in enumerate(specs)
-    ]
+        own = [task.client for task in answered]
+        state.own |= {client: row.clone() for client, row in zip(own, after, strict=True)}
+    if len(answered) < len(tasks):  # whoever reads the board next counts on one row per update
+        board.integers[: len(slots)] = board.integers[slots]
+    late = f"it did not answer within client.timeout = {crew.job.experiment.client.timeout} s"
+    return (
+        [
+            _updates(board, state.vectors[g], spec, shards, [task for task in tasks if task.group == g], steps)
+            for g, spec in enumerate(specs)
+        ],
+        [
+            tuple(Dropped(task.client, late) for task in tasks if task.group == g and task.client not in steps)
+            for g in range(groups)
+        ],
+    )
 
 
 def _updates(
     board: Board, origin: Tensor, spec: FlatSpec, shards: Shards, tasks: list[TrainTask], steps: dict[int, int]
 ) -> Updates:
-    """The rows of one architecture group."""
+    """The rows of those of one architecture group who answered, which are those with ``steps``."""
     start = tasks[0].offset if tasks else 0
-    ids = [task.client for task in tasks]
-    rows = board.rows[start : start + len(ids) * spec.size].view(len(ids), spec.size)
+    rows = board.rows[start : start + len(tasks) * spec.size].view(len(tasks), spec.size)
+    places = [place for place, task in enumerate(tasks) if task.client in steps]
+    if len(places) < len(tasks):
+        rows = rows[places]
+    ids = [tasks[place].client for place in places]
     counts = shards.sizes[ids].to(torch.float64)
     return Updates.of(rows.to(origin.device), counts, origin, num_steps=[steps[i] for i in ids], ids=ids, spec=spec)
 

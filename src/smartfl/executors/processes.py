@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from smartfl.errors import WorkerError
+from smartfl.executors.orphans import end_with_parent
+from smartfl.executors.watchdog import TICK, too_long
 
 if TYPE_CHECKING:
     from smartfl.executors.bench import Bundle
 
+log = logging.getLogger(__name__)
+
+_READY = "ready"
 _PRELOAD = ["smartfl.executors.bench", "smartfl.executors.processes", "smartfl.runs.execute"]
 
 
@@ -34,7 +42,14 @@ def warm_up() -> None:
     """
     if sys.platform != "win32":
         forkserver.set_forkserver_preload(_PRELOAD)
-        forkserver.ensure_running()
+        before = os.environ.get("PYTHONSAFEPATH")
+        os.environ["PYTHONSAFEPATH"] = "1"  # or `python -c`, which it is started by, imports from the current directory
+        try:
+            forkserver.ensure_running()
+        finally:
+            os.environ.pop("PYTHONSAFEPATH")
+            if before is not None:
+                os.environ["PYTHONSAFEPATH"] = before
 
 
 @contextmanager
@@ -61,10 +76,12 @@ def _serve(pipe: Connection, job: Any) -> None:
     from smartfl.executors.memory import keep_freed_memory
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    end_with_parent()
     torch.set_num_threads(1)
     keep_freed_memory()
     try:
         bench = Bench(job)
+        pipe.send(_READY)
         while True:
             kind, work = pipe.recv()
             if kind == "train":
@@ -79,6 +96,25 @@ def _serve(pipe: Connection, job: Any) -> None:
             pipe.send(last_words)
 
 
+@dataclass(frozen=True)
+class Work:
+    """A message for a worker, what it is about, and of how many clients; training may be left out of a round."""
+
+    message: tuple[str, Any]
+    what: str
+    size: int = 1
+    may_be_left_out: bool = False
+
+
+@dataclass
+class Assigned:
+    """Which work a worker has, since when, and whether it was said that it takes long."""
+
+    number: int
+    since: float
+    told: bool = False
+
+
 class Processes:
     """``workers`` processes that train and evaluate side by side.
 
@@ -87,22 +123,29 @@ class Processes:
     """
 
     def __init__(self, job: Any, workers: int) -> None:
+        from smartfl.executors.shared import share
+
+        self.job = share(job)
+        warm_up()
+        self._workers: dict[Connection, BaseProcess] = {}
+        self._starting: set[Connection] = set()
+        self._free: list[Connection] = []
+        for _ in range(workers):
+            self._start()
+
+    def _start(self) -> None:
+        """One more worker; it says when it is ready for tasks."""
         import torch.multiprocessing
 
-        warm_up()
         method = "spawn" if sys.platform == "win32" else "forkserver"
         context: Any = torch.multiprocessing.get_context(method)
-        self.job = job.share_memory_()
-        self._pipes: list[Connection] = []
-        self._processes: list[BaseProcess] = []
-        for number in range(workers):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, job), daemon=True, name=f"smartfl-{number}")
-            with hidden_main():
-                process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self.job), daemon=True)
+        with hidden_main():
+            process.start()
+        theirs.close()
+        self._workers[ours] = process
+        self._starting.add(ours)
 
     def __enter__(self) -> Processes:
         return self
@@ -111,53 +154,86 @@ class Processes:
         self.close()
 
     def close(self) -> None:
-        """End the workers: at once if they are at work, politely if they wait."""
-        for pipe in self._pipes:
+        """End the workers: politely if they wait, by SIGKILL if they are at work or stopped."""
+        for pipe in self._workers:
             pipe.close()
-        for process in self._processes:
-            process.join(timeout=0.2)
-            if process.is_alive():
-                process.terminate()
-                process.join()
+        end = time.monotonic() + 0.2
+        for process in self._workers.values():
+            process.join(timeout=max(0.0, end - time.monotonic()))
+        for process in self._workers.values():
+            process.kill()
+            process.join()
 
-    def train(self, bundles: Sequence[Bundle]) -> list[list[int]]:
-        """Train every bundle's clients; hand the longest bundles in first."""
+    def train(self, bundles: Sequence[Bundle]) -> list[list[int] | None]:
+        """Train every bundle's clients; hand the longest bundles in first.
+
+        None for a bundle that did not answer within ``client.timeout`` a client: its worker was ended, and what it
+        wrote by then must not be used.
+        """
         from smartfl.executors.bench import described
 
         # Plain tuples: a pickled NamedTuple carries the name of its class every time.
-        return self._scatter([("train", tuple(map(tuple, b))) for b in bundles], lambda i: described(bundles[i]))
+        work = [Work(("train", tuple(map(tuple, b))), described(b), len(b), may_be_left_out=True) for b in bundles]
+        return self._scatter(work)
 
     def evaluate(self, tasks: Sequence[tuple[int, ...]]) -> list[int]:
         """Evaluate every task's chunk."""
-        return self._scatter([("evaluate", tuple(t)) for t in tasks], lambda i: f"evaluation chunk {tasks[i][0]}")
+        return self._scatter([Work(("evaluate", tuple(t)), f"evaluation chunk {t[0]}") for t in tasks])
 
-    def _scatter(self, messages: Sequence[tuple[str, Any]], describe: Callable[[int], str]) -> list[Any]:
-        results: list[Any] = [None] * len(messages)
-        waiting = list(reversed(range(len(messages))))
-        busy: dict[Connection, int] = {}
-        free = list(self._pipes)
+    def _scatter(self, work: Sequence[Work]) -> list[Any]:
+        results: list[Any] = [None] * len(work)
+        waiting = list(reversed(range(len(work))))
+        busy: dict[Connection, Assigned] = {}
         while waiting or busy:
-            while waiting and free:
-                pipe, number = free.pop(), waiting.pop()
+            while waiting and self._free:
+                pipe, number = self._free.pop(), waiting.pop()
                 with suppress(BrokenPipeError, ConnectionResetError):  # gone: recv below finds its last words
-                    pipe.send(messages[number])
-                busy[pipe] = number
-            for ready in wait(list(busy)):
-                pipe = next(p for p in busy if p is ready)
-                number = busy.pop(pipe)
-                try:
-                    answer = pipe.recv()
-                except (EOFError, ConnectionResetError):
-                    raise self._lost(pipe, describe(number)) from None
-                if isinstance(answer, tuple):
-                    raise WorkerError(f"{describe(number)} failed: {answer[0]}\n{answer[1]}")
-                results[number] = answer
-                free.append(pipe)
+                    pipe.send(work[number].message)
+                busy[pipe] = Assigned(number, time.monotonic())
+            for ready in wait([*busy, *self._starting], timeout=TICK):
+                pipe = next(p for p in self._workers if p is ready)
+                assigned = busy.pop(pipe, None)
+                answer = self._heard(pipe, "its start" if assigned is None else work[assigned.number].what)
+                self._starting.discard(pipe)
+                if assigned is not None:
+                    results[assigned.number] = answer
+                self._free.append(pipe)
+            for pipe in [p for p, assigned in busy.items() if self._is_late(p, assigned, work[assigned.number])]:
+                del busy[pipe]  # its result stays None
+                self._replace(pipe)
         return results
 
+    def _heard(self, pipe: Connection, what: str) -> Any:
+        """What a worker says, unless it is its last words."""
+        try:
+            answer = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._lost(pipe, what) from None
+        if isinstance(answer, tuple):
+            raise WorkerError(f"{what} failed: {answer[0]}\n{answer[1]}")
+        return answer
+
+    def _is_late(self, pipe: Connection, assigned: Assigned, work: Work) -> bool:
+        """Whether the time for this work is over; that it takes long is said once."""
+        client = self.job.experiment.client
+        elapsed = time.monotonic() - assigned.since
+        if elapsed > client.warn_after * work.size and not assigned.told:
+            assigned.told = True
+            log.warning(too_long(work.what, elapsed, self._workers[pipe].pid))
+        return work.may_be_left_out and client.timeout is not None and elapsed > client.timeout * work.size
+
+    def _replace(self, pipe: Connection) -> None:
+        """End a worker, and start another in its place."""
+        process = self._workers.pop(pipe)
+        process.kill()
+        process.join()
+        pipe.close()
+        self._start()
+
     def _lost(self, pipe: Connection, what: str) -> WorkerError:
-        process = self._processes[self._pipes.index(pipe)]
+        process = self._workers[pipe]
         process.join(timeout=1)
         code = process.exitcode
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
-        return WorkerError(f"the worker at {what} {how} (out of memory?); the run can be resumed with --resume")
+        memory = " (out of memory?)" if code == -signal.SIGKILL else ""
+        return WorkerError(f"the worker at {what} {how}{memory}; the run can be resumed with --resume")

@@ -9,6 +9,7 @@ import torch
 
 from smartfl.errors import WorkerError
 from smartfl.executors.bench import Bench, Bundle, EvaluateTask, Job, described
+from smartfl.executors.watchdog import Watchdog
 
 
 @contextmanager
@@ -27,22 +28,27 @@ class Serial:
 
     def __init__(self, job: Job) -> None:
         self.job, self.bench = job, Bench(job)
+        self._watchdog = Watchdog(job.experiment.client.warn_after)
 
     def __enter__(self) -> Serial:
+        self._watchdog.start()
         return self
 
     def __exit__(self, *reason: object) -> None:
-        pass
+        self._watchdog.stop()
 
-    def train(self, bundles: Sequence[Bundle]) -> list[list[int]]:
+    def train(self, bundles: Sequence[Bundle]) -> list[list[int] | None]:
         """Train every bundle's clients; returns their numbers of steps."""
-        steps = []
+        steps: list[list[int] | None] = []
         with single_threaded():
             for bundle in bundles:
+                self._watchdog.begin(described(bundle))
                 try:
                     steps.append(self.bench.train(bundle))
                 except Exception as error:
                     raise WorkerError(f"{described(bundle)} failed: {error}") from error
+                finally:
+                    self._watchdog.end()
         return steps
 
     def evaluate(self, tasks: Sequence[EvaluateTask]) -> list[int]:

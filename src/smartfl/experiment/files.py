@@ -14,6 +14,8 @@ import tomli_w
 from smartfl.errors import UserError
 from smartfl.experiment.schema import DEFAULT_NAMES, AttackSettings, Experiment
 
+MOST_BYTES = 1 << 23
+
 # Keys of a named table that keep their meaning when the name changes.
 _GENERAL = {"attack": set(AttackSettings.model_fields), "aggregator": set[str](), "model": set[str]()}
 
@@ -38,12 +40,18 @@ def read_tables(path: Path) -> dict[str, Any]:
     if path.parent == Path() and not path.exists() and shipped.exists():
         path = shipped
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise OSError(f"it is larger than {MOST_BYTES >> 20} MB")
+        return tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise UserError(f"file '{path}' does not exist; an experiment that ships with smartfl is 'demo'") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"experiment file '{path}' cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UserError(f"experiment file '{path}' is not valid TOML: it is nested too deep") from None
+    except ValueError as error:  # of TOML, or a number with thousands of digits
         raise UserError(f"experiment file '{path}' is not valid TOML: {error}") from error
 
 
@@ -81,7 +89,9 @@ def _parse(text: str) -> tuple[list[str], Any]:
         raise UserError(f"--set takes key=value, for example aggregator.name=krum, got '{text}'")
     try:
         parsed = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+    except RecursionError:
+        raise UserError(f"--set {key.strip()}: the value is nested too deep") from None
+    except ValueError:
         parsed = value.strip()  # a bare word: --set aggregator.name=krum
     return key.strip().split("."), parsed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from smartfl.clients.base import ClientAlgorithm
 from smartfl.clients.training import Recipe
 from smartfl.errors import UserError
 from smartfl.experiment.build import build_algorithm, build_attack, build_recipe, build_rule
+from smartfl.experiment.own_code import own_code
 from smartfl.experiment.rehearse import rehearse
 from smartfl.experiment.schema import Experiment
 from smartfl.types import Rule
@@ -62,6 +64,7 @@ class Resolved:
         if attack is not None:
             tables["attack"] |= _defaults(attack)
         tables["client"] |= _defaults(algorithm)
+        tables["code"] = own_code(tables)
         return cls(Experiment.of(tables), rule, attack, algorithm, build_recipe(experiment))
 
     def new_rules(self) -> list[Rule]:
@@ -86,4 +89,5 @@ def _defaults(thing: object) -> dict[str, Any]:
         return {}
     values = {f.name: getattr(thing, f.name) for f in fields(thing) if f.init}
     plain = (bool, int, float, str, list, tuple)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if isinstance(v, plain)}
+    finite = {k: v for k, v in values.items() if not isinstance(v, float) or math.isfinite(v)}  # others stay unsaid
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in finite.items() if isinstance(v, plain)}

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from smartfl.digest import digest
 from smartfl.errors import UserError
-from smartfl.registry import explain
+from smartfl.registry import check_finite, explain
 
 DEFAULT_NAMES = {"model": "mlp", "aggregator": "smartfl", "attack": "none"}  # of tables that give no name
 
@@ -34,7 +34,7 @@ class Named(BaseModel):
 class ProxySettings(Table):
     """The server's own samples, drawn from the training data before the clients get the rest."""
 
-    size: int = Field(128, ge=0, description="number of samples")
+    size: int = Field(128, ge=0, lt=1 << 31, description="number of samples")
     imbalance: float = Field(1.0, ge=1, description="largest class over smallest; 1 draws uniformly")
     missing: int = Field(0, ge=0, description="classes, drawn at random, of which the server has no sample")
     held_out: Literal["needed", "always"] = Field(
@@ -46,10 +46,10 @@ class DataSettings(Table):
     """Which data, and how the clients share them."""
 
     dataset: str = "digits"
-    clients: int = Field(80, ge=1)
+    clients: int = Field(80, ge=1, le=1_000_000)
     partition: str = "feddf"
     alpha: float = Field(0.1, gt=0, description="Dirichlet concentration; small = every client sees few classes")
-    shards_per_client: int = Field(2, ge=1)
+    shards_per_client: int = Field(2, ge=1, le=1_000_000)
     augment: bool = Field(False, description="crop and flip on clients, never on proxy data")
     options: dict[str, Any] = Field(default_factory=dict, description="settings of the dataset")
     proxy: ProxySettings = ProxySettings()
@@ -65,9 +65,11 @@ class ClientSettings(BaseModel):
     lr: float = Field(1e-3, gt=0)
     momentum: float = Field(0.0, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
-    batch_size: int = Field(32, ge=1)
-    epochs: int = Field(1, ge=1)
+    batch_size: int = Field(32, ge=1, lt=1 << 31)
+    epochs: int = Field(1, ge=1, lt=1 << 31)
     participation: float = Field(0.4, gt=0, le=1)
+    warn_after: float = Field(300, gt=0, description="seconds after which a client that has not answered is named")
+    timeout: float | None = Field(None, gt=0, description="seconds after which it is left out of the round")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -106,15 +108,18 @@ class Experiment(Table):
     """A complete description of a training run; equal experiments give bit-identical results."""
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9._-]+$")
-    seed: int = Field(0, ge=0)
-    rounds: int = Field(20, ge=1)
-    evaluate_every: int = Field(1, ge=1)
-    checkpoint_every: int = Field(1, ge=1)
+    seed: int = Field(0, ge=0, lt=1 << 63)
+    rounds: int = Field(20, ge=1, lt=1_000_000, description="checkpoints have six digits for them")
+    evaluate_every: int = Field(1, ge=1, lt=1 << 63)
+    checkpoint_every: int = Field(1, ge=1, lt=1 << 63)
     data: DataSettings = DataSettings()
     model: tuple[Named, ...] = (Named(name="mlp"),)
     client: ClientSettings = ClientSettings()
     attack: AttackSettings = AttackSettings()
     aggregator: Named = Named(name="smartfl")
+    code: dict[str, str] = Field(
+        default_factory=dict, description="checksums of code that is not ours, by the name that loads it; written by us"
+    )
 
     @field_validator("model", mode="before")
     @classmethod
@@ -143,6 +148,7 @@ class Experiment(Table):
     @classmethod
     def of(cls, tables: dict[str, Any]) -> Experiment:
         """An experiment from plain tables; a mistake is one sentence that names the setting."""
+        check_finite(tables, "")
         try:
             return cls.model_validate(tables)
         except ValidationError as error:
@@ -158,12 +164,23 @@ class Experiment(Table):
         tables = self.model_dump(mode="json")
         if len(self.model) == 1:
             tables["model"] = tables["model"][0]
+        # What came later and is not used is not written: the digest of an older record stays what it was.
+        if not self.code:
+            del tables["code"]
+        for key in ("warn_after", "timeout"):
+            if tables["client"][key] == ClientSettings.model_fields[key].default:
+                del tables["client"][key]
         return tables
 
     @property
     def digest(self) -> str:
         """Ten hex digits that change with any setting that decides a result, and with no other."""
         return digest(self.tables())
+
+    @property
+    def trajectory(self) -> str:
+        """The digest without the number of rounds: a round never depends on how many follow."""
+        return self.model_copy(update={"rounds": 1}).digest
 
 
 def _explain(error: ValidationError) -> str:

@@ -35,6 +35,9 @@ def join_groups(
     for g, aggregate in enumerate(aggregates):
         prefix = f"model{g}/" if len(aggregates) > 1 else ""
         info |= {f"{prefix}{k}": float(v) for k, v in aggregate.info.items()}
+    dropped = tuple(d for a in aggregates for d in a.dropped)
+    if set(ids) <= {d.id for d in dropped}:
+        warnings += ("every client of the round was refused: the global model is kept (rounds.jsonl has the reasons)",)
     return RoundRecord(
         round=t,
         accuracy=accuracy,
@@ -45,7 +48,7 @@ def join_groups(
         ids=tuple(ids),
         coefficients=tuple(weights.get(i, 0.0) for i in ids) if known else None,
         malicious=tuple(sorted(malicious)),
-        dropped=tuple(d for a in aggregates for d in a.dropped),
+        dropped=dropped,
         info=info | extra,
         events=tuple(e for a in aggregates for e in a.events),
         warnings=warnings,

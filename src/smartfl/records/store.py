@@ -12,6 +12,8 @@ from typing import Any
 from smartfl.records.run import RunRecord, read_settings
 from smartfl.records.study_file import ENDING, StoredRun, read_study
 
+MARKER = ".smartfl-run"  # a file in every run directory: what lies beside it was written by a run
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -45,8 +47,8 @@ def read_runs(path: Path) -> list[RunRecord]:
 
 
 def is_run(names: Container[str]) -> bool:
-    """Whether a directory with files of these names is a run or a record, and not a user's own with an experiment."""
-    return "lock" in names or ("experiment.toml" in names and "rounds.jsonl" in names)
+    """Whether a directory with files of these names may be read as a run; ``runs.is_ours`` is for writing."""
+    return MARKER in names or "lock" in names or ("experiment.toml" in names and "rounds.jsonl" in names)
 
 
 def _places(root: Path) -> Iterator[Path]:

@@ -12,7 +12,9 @@ from smartfl.records.run import RunRecord
 
 IDENTITY = frozenset({"seed", "name", "checkpoint_every"})  # what may differ between the runs of one method
 FROM_THE_START = ("attack.since", 1)  # as in records of before there was that setting
-TRAINING = frozenset({"optimizer", "lr", "momentum", "weight_decay", "batch_size", "epochs", "participation"})
+TRAINING = frozenset(
+    {"optimizer", "lr", "momentum", "weight_decay", "batch_size", "epochs", "participation", "warn_after", "timeout"}
+)
 FOREMOST = ("data.dataset", "attack")  # no other setting stands for these in a label
 
 

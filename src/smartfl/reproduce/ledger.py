@@ -66,7 +66,7 @@ class Ledger:
 
     def find(self, experiment: Experiment) -> Found | None:
         """The records that reach furthest, or None; ``experiment`` must be complete."""
-        found = [_cut(entry, experiment) for entry in self._entries.get(trajectory(experiment), ())]
+        found = [_cut(entry, experiment) for entry in self._of(experiment)]
         return max((f for f in found if f is not None), key=lambda f: f.done, default=None)
 
     def home(self, experiment: Experiment, root: Path, stores: Iterable[Path] = ()) -> Path | None:
@@ -75,7 +75,7 @@ class Ledger:
         Records in ``stores`` are none, even if the stores are below ``root``.
         """
         inside, outside = root.resolve(), [store.resolve() for store in stores]
-        entries = [e for e in self._entries.get(trajectory(experiment), ()) if e.experiment.rounds == experiment.rounds]
+        entries = [entry for entry in self._of(experiment) if entry.experiment.rounds == experiment.rounds]
         same = [e.folder for e in entries if e.folder is not None and inside in e.folder.parents]
         return next((path for path in same if not any(store in path.parents for store in outside)), None)
 
@@ -88,7 +88,7 @@ class Ledger:
         """
         begun = [
             (last_round(entry.folder), len(entry.run.rounds), entry.folder)
-            for entry in self._entries.get(trajectory(experiment), ())
+            for entry in self._of(experiment)
             if entry.folder is not None
             and len(entry.run.rounds) < experiment.rounds
             and last_round(entry.folder) > past
@@ -96,10 +96,15 @@ class Ledger:
         ]
         return max(begun, key=lambda found: found[:2])[2] if begun else None
 
+    def _of(self, experiment: Experiment) -> list[Entry]:
+        """The runs of an experiment; those from before code was told of may have any code."""
+        entries = self._entries.get(trajectory(experiment), ())
+        return [entry for entry in entries if entry.experiment.code in ({}, experiment.code)]
+
 
 def trajectory(experiment: Experiment) -> str:
-    """The digest without the number of rounds."""
-    return experiment.model_copy(update={"rounds": 1}).digest
+    """The digest without the number of rounds and without code, which older records do not tell of."""
+    return experiment.model_copy(update={"rounds": 1, "code": {}}).digest
 
 
 def _cut(entry: Entry, experiment: Experiment) -> Found | None:

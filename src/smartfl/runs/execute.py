@@ -43,8 +43,8 @@ def execute(
     simulation = Simulation(resolved, workers=workers, executor=executor, device=device)
     run = RunDirectory.open(path, resolved.experiment, resume, fresh)
     with closing(run):
-        if run.finished:
-            return run.result()
+        if (result := run.result()) is not None:
+            return result
         if (state := run.restore()) is not None:
             simulation.restore(state)
         run.write_environment(environment(simulation.workers, executor, device), goes_on=state is not None)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from smartfl.errors import InUse, UserError, WorkerError
+from smartfl.executors.orphans import end_with_parent
 from smartfl.executors.processes import cores, hidden_main, warm_up
 from smartfl.experiment.schema import Experiment
 from smartfl.records.result import Result
@@ -137,17 +135,9 @@ def _run_apart(
         for broken in begun.values():
             callback.on_end(broken, None)
         for _, process in running.values():
-            process.terminate()
+            process.kill()  # a stopped process would never see SIGTERM; what it wrote is whole at any moment
         for _, process in running.values():
             process.join()
-
-
-def _end_with_parent() -> None:
-    """End this process when the grid's does; an orphan would hold its run's lock for the rest of a long round."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 class _Reporting(Callback):
@@ -175,7 +165,7 @@ def _run_cell(pipe: Connection, cell: Cell, fresh: bool, device: str) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         execute(
             cell.experiment,
