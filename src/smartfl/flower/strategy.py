@@ -194,12 +194,12 @@ class AggregatorStrategy(FedAvg):
             log.info("Going on after round %d of the run in %s", state.round, self.path)
 
     def _choose(
-        self, grid: Grid, t: int, purpose: str, fraction: float, least: int, wish: Any = None
+        self, grid: Grid, t: int, purpose: str, share: float, least: int, wish: Any = None
     ) -> list[tuple[int, int]]:
         """Client ids and Flower's node ids of those who take part, by client id."""
         patience = None if t == self._done + 1 else PATIENCE
         present = wait_for(self.roster, grid, max(least, self.min_available_nodes), patience)
-        size = max(int(fraction * len(present)), least)
+        size = max(int(share * len(present)), least)
         chosen = sample(self.seed, purpose, t, present, size, wish)
         log.info("Round %d, %s: %d of %d nodes", t, purpose, len(chosen), len(present))
         return [(client, present[client]) for client in chosen]
