@@ -64,7 +64,7 @@ class ServerOnly(Aggregator):
         return Aggregate(vector, nobody, events=diverged)
 
     def tolerates(self, n: int) -> int | None:
-        return None
+        return n
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._state)
