@@ -61,7 +61,7 @@ def submit(federation: Federation, app: Path, link: str, *more: str, **config: o
 
 def _run(federation: Federation, app: Path, link: str, out: Path, *more: str) -> dict[str, torch.Tensor]:
     run = submit(federation, app, link, *more, out=out, **CONFIG)
-    status = finished(federation, link, run, 600)
+    status = finished(federation, link, run, 900)
     if status != "finished:completed":
         raise RuntimeError(f"{link}: {status}\n{federation.ask('log', run, link, '--show', check=False)[-3000:]}")
     return load_file(out / "model.safetensors")

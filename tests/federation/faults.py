@@ -37,15 +37,15 @@ def check_faults(federation: Federation, port: int, restart: Callable[[], None])
     root, out = federation.root, federation.root / "faulty"
     settings = {"rounds": ROUNDS, "nodes": len(FAULTS), "data": root, "out": out}
     submit(federation, APP, "loopback", **settings)
-    wait("node 5 trains in round 2", (root / "training").exists, 400)
+    wait("node 5 trains in round 2", (root / "training").exists, 900)
     federation.kill("node-5")
-    wait("round 3 is on record", lambda: len(_lines(out / "rounds.jsonl")) >= 3, 400)
+    wait("round 3 is on record", lambda: len(_lines(out / "rounds.jsonl")) >= 3, 900)
     stranger = _is_refused(federation)
     federation.kill("superlink")
     restart()
     before = len(_lines(out / "rounds.jsonl"))
     run = submit(federation, APP, "loopback", **{**settings, "nodes": len(FAULTS) - 1})
-    status = finished(federation, "loopback", run, 600)
+    status = finished(federation, "loopback", run, 900)
     if status != "finished:completed":
         print(federation.ask("log", run, "loopback", "--show", check=False)[-3000:])
     _print_table(out)

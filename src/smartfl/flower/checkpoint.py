@@ -15,7 +15,7 @@ from torch import Tensor
 
 from smartfl.errors import UserError
 from smartfl.experiment.files import read_experiment, safe_name, write_experiment
-from smartfl.experiment.schema import Experiment
+from smartfl.experiment.schema import ClientSettings, DataSettings, Experiment
 from smartfl.flat import FlatSpec
 from smartfl.flower.records import array_of
 from smartfl.records.round import RoundRecord
@@ -35,7 +35,9 @@ class Journal:
 
     def __init__(self, path: Path, experiment: Experiment) -> None:
         _allow_changes(path, experiment)
-        self.run = RunDirectory.open(path, experiment, resume=True)
+        # Nodes come and go, and samples are refreshed: what a checkpoint belongs to is rule, seed and model.
+        owner = experiment.model_copy(update={"data": DataSettings(), "client": ClientSettings()}).trajectory
+        self.run = RunDirectory.open(path, experiment, resume=True, owner=owner)
         self.fixed_file = path / "fixed.safetensors"
 
     def restore(self, device: str) -> State | None:

@@ -42,14 +42,17 @@ class RunDirectory:
     processes never write into one run.  A marker says that the directory is ours: nothing is removed without it.
     """
 
-    def __init__(self, path: Path, experiment: Experiment) -> None:
+    def __init__(self, path: Path, experiment: Experiment, owner: str | None = None) -> None:
         self.path, self.experiment = path, experiment
+        self.owner = owner or experiment.trajectory  # a checkpoint of another owner does not count
         self._lock: FileLock | None = None
 
     @classmethod
-    def open(cls, path: Path, experiment: Experiment, resume: bool = False, fresh: bool = False) -> RunDirectory:
+    def open(
+        cls, path: Path, experiment: Experiment, resume: bool = False, fresh: bool = False, owner: str | None = None
+    ) -> RunDirectory:
         """Create the directory, or take up the run in it (``resume``), or throw that run away (``fresh``)."""
-        run = cls(path, experiment)
+        run = cls(path, experiment, owner)
         existing = path / "experiment.toml"
         if path.exists() and not path.is_dir():
             raise UserError(f"the run directory '{path}' is a file")
@@ -88,7 +91,7 @@ class RunDirectory:
         whole = min(len(whole_lines(file)) if file.exists() else 0 for file in files)
         begun = max(file.read_bytes().count(b"\n") if file.exists() else 0 for file in files)
         # A checkpoint ahead of its records (a disk that lost the last line) would leave a gap in them.
-        state = load_checkpoint(self.path / "checkpoints", self.experiment.trajectory, newest=whole)
+        state = load_checkpoint(self.path / "checkpoints", self.owner, newest=whole)
         every = read_experiment(self.path / "experiment.toml").checkpoint_every
         due = max(0, begun - 1) // every * every  # the line of the round after it was written later than a checkpoint
         if state is None:
@@ -130,7 +133,7 @@ class RunDirectory:
         append_line(self.path / "rounds.jsonl", json.dumps(record.round_line()))
         every, last = self.experiment.checkpoint_every, self.experiment.rounds
         if record.round % every == 0 or record.round == last:
-            save_checkpoint(self.path / "checkpoints", state, self.experiment.trajectory)
+            save_checkpoint(self.path / "checkpoints", state, self.owner)
 
     def finish(self, state: State, specs: list[FlatSpec]) -> Result:
         """Write the result and the global model; result.json comes last, as it is what makes the run finished."""
