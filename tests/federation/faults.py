@@ -16,7 +16,7 @@ from flower_world import LoopGrid
 from processes import Federation, wait
 
 from smartfl import Experiment
-from smartfl.data.federation import build_federation
+from smartfl.experiment.federation import build_federation
 
 FAULTS = ("flip", "flip", "nan", "shape", "1e12", "killed", "none")
 HONEST = (4, 5, 6)  # the fifth trains as it should and lies about its count only

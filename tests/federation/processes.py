@@ -106,7 +106,7 @@ class Federation:
     def kill(self, name: str) -> None:
         """Kill a process and all that it started."""
         process = self.running.pop(name)
-        for pid in [process.pid, *_descendants(process.pid)]:
+        for pid in [process.pid, *_started_by(process.pid)]:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -144,15 +144,19 @@ def healthy(port: int, authority: Path | None) -> bool:
         return False
 
 
-def _descendants(pid: int) -> list[int]:
+def _started_by(pid: int) -> list[int]:
+    """All that descends from a process, and the rest of its session: helpers that outlived it have another parent."""
     children: dict[int, list[int]] = {}
+    found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parent = int(entry.read_text().rsplit(")", 1)[1].split()[1])
-        except (OSError, ValueError, IndexError):
+            _, parent, _, session = entry.read_text().rsplit(")", 1)[1].split()[:4]
+        except (OSError, ValueError):
             continue
-        children.setdefault(parent, []).append(int(entry.parent.name))
-    found, queue = [], [pid]
+        children.setdefault(int(parent), []).append(int(entry.parent.name))
+        if int(session) == pid:
+            found.append(int(entry.parent.name))
+    queue = [pid]
     while queue:
         fresh = children.get(queue.pop(), [])
         found += fresh
