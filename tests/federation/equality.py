@@ -22,7 +22,7 @@ def check_equality(federation: Federation, port: int) -> list[str]:
         start_node(federation, port, number)
     deployed = _run(federation, app, "loopback", root / "deployed")
     for number in range(CLIENTS):
-        federation.kill(f"node-{number}")
+        federation.stop(f"node-{number}")
     simulated = _simulated(federation, app)
     ours = _ours(app)
     failures = []
