@@ -103,6 +103,15 @@ class Federation:
         printed = self.ask(*command, "--format", "json")
         return json.loads(printed[printed.index("{") :])
 
+    def stop(self, name: str) -> None:
+        """Let a process end in its own way: a SuperNode that is killed cannot come back for about a minute."""
+        process = self.running[name]
+        process.terminate()
+        try:
+            process.wait(timeout=60)
+        finally:
+            self.kill(name)
+
     def kill(self, name: str) -> None:
         """Kill a process and all that it started."""
         process = self.running.pop(name)
