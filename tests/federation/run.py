@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ def start_superlink(federation: Federation, port: int) -> None:
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="smartfl-federation-") as directory:
         root = Path(directory)
